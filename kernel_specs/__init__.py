@@ -1,0 +1,1 @@
+"""A kernel library for MoE models: every operator with a PyTorch reference, compiled ahead of time."""

@@ -1,0 +1,1 @@
+"""Ahead-of-time compiler, store and loader for TileLang kernels."""

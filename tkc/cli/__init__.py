@@ -1,0 +1,5 @@
+"""The `tkc` command."""
+
+
+def main() -> None:
+    raise SystemExit("not built yet")

@@ -1,0 +1,87 @@
+"""Digests, and the one canonical encoding that everything is hashed through."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+_HEX = frozenset("0123456789abcdef")
+_PREFIX = "sha256:"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Digest:
+    """A SHA-256 digest: 64 lowercase hexadecimal digits, written ``sha256:…``."""
+
+    hex: str
+
+    def __post_init__(self) -> None:
+        if len(self.hex) != 64 or not _HEX.issuperset(self.hex):
+            raise ValueError(f"not a SHA-256 digest: {self.hex!r}; expected 64 lowercase hexadecimal digits")
+
+    @classmethod
+    def of_bytes(cls, data: bytes | memoryview) -> Self:
+        """Digest of `data`."""
+        return cls(hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Digest of the file's content. Raises OSError if it cannot be read."""
+        with path.open("rb") as file:
+            return cls(hashlib.file_digest(file, "sha256").hexdigest())
+
+    @classmethod
+    def of_fields(cls, schema: str, fields: Mapping[str, Any]) -> Self:
+        """Digest of named fields under a schema name such as ``tkc.action/1``."""
+        return cls.of_bytes(canonical({"schema": schema, "fields": fields}))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``sha256:…``. Raises ValueError for anything else."""
+        if not text.startswith(_PREFIX):
+            raise ValueError(f"not a digest: {text!r}; expected 'sha256:' and 64 hexadecimal digits")
+        return cls(text.removeprefix(_PREFIX))
+
+    def __str__(self) -> str:
+        return _PREFIX + self.hex
+
+    @property
+    def short(self) -> str:
+        """The first twelve digits, for people."""
+        return self.hex[:12]
+
+
+def canonical(value: Any) -> bytes:
+    """Encode `value` the one way that is hashed and written.
+
+    Takes None, bool, int, finite float, str, Digest, and lists, tuples and string-keyed
+    mappings of these. Mapping keys are sorted; floats are written by ``float.hex`` so that
+    no shortest-representation rule enters a key. Raises TypeError for every other type.
+    """
+    return json.dumps(_plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool | str) or type(value) is int:
+        return value
+    if isinstance(value, Digest):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError(f"cannot encode {where}: {value!r} is not finite")
+        return {"float": value.hex()}
+    if isinstance(value, Mapping):
+        if bad := [key for key in value if type(key) is not str]:
+            raise TypeError(f"cannot encode {where}: key {bad[0]!r} is {type(bad[0]).__name__}, expected str")
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise TypeError(
+        f"cannot encode {where}: {type(value).__module__}.{type(value).__qualname__} has no canonical form. "
+        "Turn it into str, int or a mapping of these first"
+    )

@@ -1,0 +1,186 @@
+"""Find kernels: a package's folders are its catalogue.
+
+``<package>/<family>/<kernel>/spec.py`` defines one kernel; the files beside it say which backends it
+supports. Packages announce themselves by an entry point of the group ``tkc.catalogs`` whose value is
+the package's name. Nothing here imports torch or tilelang.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from tkc.errors import SpecError, unknown_name
+from tkc.model import Backend, Digest, KernelSpec
+
+ENTRY_POINT_GROUP = "tkc.catalogs"
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """One kernel: its spec, and where its files are."""
+
+    spec: KernelSpec
+    package: str
+    folder: Path
+
+    @property
+    def module(self) -> str:
+        """Dotted name of the kernel's folder."""
+        return f"{self.package}.{self.spec.name}"
+
+    @cached_property
+    def backends(self) -> tuple[Backend, ...]:
+        """The backends that have a variant, read from which files exist."""
+        return tuple(b for b in Backend if (self.folder / f"{b.value}.py").is_file())
+
+    def variant(self, backend: Backend) -> ModuleType:
+        """Import the variant for `backend`; needs tilelang. Raises SpecError if there is none."""
+        self.require(backend)
+        return importlib.import_module(f"{self.module}.{backend.value}")
+
+    def reference(self) -> ModuleType:
+        """Import the PyTorch reference; needs torch."""
+        return importlib.import_module(f"{self.module}.reference")
+
+    def require(self, backend: Backend) -> None:
+        """Raise SpecError unless there is a variant for `backend`."""
+        if backend not in self.backends:
+            have = ", ".join(b.value for b in self.backends) or "none"
+            raise SpecError(
+                f"{self.spec.name} has no variant for backend {backend.value!r}; it has: {have}. "
+                f"A variant is a file {backend.value}.py beside its spec.py"
+            )
+
+    def sources(self, backend: Backend) -> Mapping[str, Digest]:
+        """Digests of the files that the variant is made of: itself, the spec, and the helpers both import.
+
+        Keys are paths relative to the package, so they are equal wherever it is installed.
+        """
+        self.require(backend)
+        roots = (self.folder / f"{backend.value}.py", self.folder / "spec.py")
+        package_folder = self.folder.parent.parent
+        found = _import_closure(roots, self.package, package_folder)
+        return {path.relative_to(package_folder).as_posix(): Digest.of_file(path) for path in sorted(found)}
+
+    def source_digest(self, backend: Backend) -> Digest:
+        """One digest for `sources`; part of every request."""
+        return Digest.of_fields("tkc.sources/1", {"files": self.sources(backend)})
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every kernel found, by name."""
+
+    entries: Mapping[str, CatalogEntry]
+
+    def __iter__(self) -> Iterator[CatalogEntry]:
+        return iter(self.entries.values())
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def find(self, name: str) -> CatalogEntry:
+        """The kernel called `name`. Raises SpecError, with the nearest name, if there is none."""
+        if name not in self.entries:
+            raise SpecError(unknown_name("spec", name, self.entries, hint="`tkc list` shows them."))
+        return self.entries[name]
+
+    def select(self, names: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
+        """The kernels named, a family's name standing for all of it; no names means all."""
+        if not names:
+            return tuple(self)
+        chosen: dict[str, CatalogEntry] = {}
+        for name in names:
+            family = [entry for entry in self if entry.spec.family == name]
+            for entry in family or [self.find(name)]:
+                chosen[entry.spec.name] = entry
+        return tuple(chosen.values())
+
+
+@cache
+def load_catalog(*packages: str) -> Catalog:
+    """Find every kernel of `packages`, or of all packages that announce a catalogue.
+
+    Raises SpecError for a folder whose spec is missing, misnamed or incomplete.
+    """
+    names = packages or tuple(sorted({point.value for point in entry_points(group=ENTRY_POINT_GROUP)}))
+    entries = {entry.spec.name: entry for package in names for entry in _walk(package)}
+    return Catalog(dict(sorted(entries.items())))
+
+
+@cache
+def find_entry(name: str) -> CatalogEntry:
+    """The kernel called `name`, importing nothing but its own spec.
+
+    Raises SpecError, with the nearest name, if no catalogue has it.
+    """
+    family, _, kernel = name.partition(".")
+    for package in sorted({point.value for point in entry_points(group=ENTRY_POINT_GROUP)}):
+        folder = _package_folder(package) / family / kernel
+        if family.isidentifier() and kernel.isidentifier() and (folder / "spec.py").is_file():
+            return _entry(package, folder)
+    return load_catalog().find(name)
+
+
+def _walk(package: str) -> Iterator[CatalogEntry]:
+    for spec_file in sorted(_package_folder(package).glob("*/*/spec.py")):
+        yield _entry(package, spec_file.parent)
+
+
+def _entry(package: str, folder: Path) -> CatalogEntry:
+    name = f"{folder.parent.name}.{folder.name}"
+    module = importlib.import_module(f"{package}.{name}.spec")
+    spec = getattr(module, "SPEC", None)
+    if not isinstance(spec, KernelSpec):
+        raise SpecError(f"{folder / 'spec.py'} defines no SPEC; expected SPEC = KernelSpec(name={name!r}, …)")
+    if spec.name != name:
+        raise SpecError(f"{folder / 'spec.py'} calls itself {spec.name!r}; its folders say {name!r}")
+    if not (folder / "reference.py").is_file():
+        raise SpecError(f"{name} has no reference.py; a spec is incomplete without its PyTorch reference")
+    return CatalogEntry(spec, package, folder)
+
+
+def _package_folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise SpecError(f"catalogue package {package!r} cannot be found; is it installed here?")
+    return Path(found.submodule_search_locations[0])
+
+
+def _import_closure(roots: tuple[Path, ...], package: str, package_folder: Path) -> set[Path]:
+    pending, seen = list(roots), set[Path]()
+    while pending:
+        path = pending.pop()
+        if path not in seen:
+            seen.add(path)
+            pending += _imports_within(path, package, package_folder)
+    return seen
+
+
+@cache
+def _imports_within(path: Path, package: str, package_folder: Path) -> tuple[Path, ...]:
+    here = (package, *path.relative_to(package_folder).parent.parts)
+    modules: list[tuple[str, ...]] = []
+    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+        if isinstance(node, ast.Import):
+            modules += [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            modules += [base, *((*base, alias.name) for alias in node.names)]
+    return tuple(file for module in modules if (file := _module_file(module, package, package_folder)))
+
+
+def _module_file(module: tuple[str, ...], package: str, package_folder: Path) -> Path | None:
+    if module[0] != package or len(module) < 2:
+        return None
+    stem = package_folder.joinpath(*module[1:])
+    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
