@@ -1,0 +1,1 @@
+"""Maintenance of a store, mounted as ``tkc cache``. Needs neither torch nor tilelang."""

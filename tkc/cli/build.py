@@ -1,0 +1,267 @@
+"""``tkc build``: compile what a grid needs and the store lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tkc.cli._shared import (
+    dims_of,
+    grid_options,
+    host_option,
+    json_option,
+    print_json,
+    size_text,
+    split_names,
+    targets_option,
+    targets_or_default,
+    user_store_path,
+)
+from tkc.config import Settings
+from tkc.errors import SpecError, ToolchainError
+from tkc.model import Backend, Host, Manifest, Target
+
+if TYPE_CHECKING:
+    from tkc.build import Outcome, Planned
+    from tkc.cache import Store
+    from tkc.compiler import Unit
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[SPEC|FAMILY]... [KEY=VALUE]...")
+@targets_option
+@host_option
+@grid_options
+@click.option("-j", "--jobs", type=click.IntRange(0), default=None, help="Compiles at a time. Default: one a core.")
+@click.option("--emit", type=click.Choice(["source"]), help="Stop after lowering; needs no vendor compiler.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Store to write to, instead of the user store (made if missing).",
+)
+@click.option(
+    "--from-lowered",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Go on from what `--emit source --output DIR` lowered; needs no tilelang.",
+)
+@click.option("--assembler", type=click.Choice(["nvrtc", "nvcc"]), help="CUDA device compiler. Default: nvrtc.")
+@click.option("--timeout", "timeout_s", type=float, default=600.0, show_default=True, help="Seconds for one compile.")
+@click.option("--dry-run", is_flag=True, help="Print the plan: what would be compiled.")
+@json_option
+def build(
+    words: tuple[str, ...],
+    targets: tuple[Target, ...],
+    host: Host | None,
+    grid: str | None,
+    model: Path | None,
+    jobs: int | None,
+    emit: str | None,
+    output: Path | None,
+    from_lowered: Path | None,
+    assembler: str | None,
+    timeout_s: float,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Compile kernels ahead of time into the store; needs no device.
+
+    Without SPEC: every kernel of the catalogue that has a variant for the target. With KEY=VALUE: that
+    one call of one SPEC instead of a grid.
+
+    \b
+    Examples:
+      tkc build --target sm90 --grid deepseek-v3
+      tkc build moe --target sm90 --target sm100 -j 16
+      tkc build moe.topk_gate num_experts=256 num_topk=8 --target sm90
+      tkc build --target ascend950 --emit source --output lowered/
+      tkc build --from-lowered lowered/
+    """
+    from tkc.cache import Store
+
+    store = Store((output or user_store_path()).absolute(), writable=True)
+    if from_lowered is not None:
+        from tkc.cli._from_lowered import plan_from_lowered
+
+        planned, run = plan_from_lowered(from_lowered.absolute(), words, store)
+    else:
+        units = select_units(words, targets_or_default(targets), host or Host.this_machine(), grid, model, assembler)
+        planned, run = _plan_from_specs(units, store, jobs, timeout_s, lower_only=emit == "source")
+    if dry_run:
+        return _print_plan(planned, store, as_json=as_json, lower_only=emit == "source")
+    started = time.monotonic()
+    with _reporter(len(planned), quiet=as_json) as report:
+        outcomes = [report.outcome(outcome) for outcome in run(report.event)]
+    return _summarise(outcomes, store, time.monotonic() - started, as_json=as_json)
+
+
+def select_units(
+    words: Sequence[str],
+    targets: Sequence[Target],
+    host: Host,
+    grid: str | None,
+    model: Path | None,
+    assembler: str | None = None,
+) -> list[Unit]:
+    """Every artifact that the command line asks for. Raises SpecError if none matches."""
+    from tkc.compiler import CompileOptions, Unit
+    from tkc.registry import load_catalog
+
+    names, params = split_names(words)
+    entries = load_catalog().select(names)
+    if params and len(entries) != 1:
+        raise click.UsageError("KEY=VALUE needs exactly one SPEC")
+    options = CompileOptions(assembler=assembler)
+    dims = () if params else dims_of(grid, model)
+    units = []
+    for target in targets:
+        supported = [entry for entry in entries if target.backend in entry.backends]
+        if names and len(supported) < len(entries):
+            next(entry for entry in entries if entry not in supported).require(target.backend)
+        for entry in supported:
+            chosen = [entry.spec.bind(**params)] if params else entry.spec.specializations(dims)
+            units += [Unit(entry, specialization, target, host, options) for specialization in chosen]
+    if not units:
+        raise SpecError(
+            f"nothing to build for {', '.join(map(str, targets))}: no selected kernel has a variant or a call there. "
+            "`tkc list` shows which backends each has"
+        )
+    return units
+
+
+def _plan_from_specs(
+    units: list[Unit], store: Store, jobs: int | None, timeout_s: float, *, lower_only: bool
+) -> tuple[Sequence[Planned], Any]:
+    from tkc import build as builder
+
+    try:
+        planned = builder.plan(units, store)
+    except ToolchainError as error:
+        if lower_only or not any(unit.target.backend is Backend.ASCEND for unit in units):
+            raise
+        raise _after_lowering(units, store, jobs, timeout_s, error) from error
+    chosen_jobs = Settings.from_env().jobs if jobs is None else jobs
+
+    def run(on_event: Any) -> Iterator[Outcome]:
+        return builder.build(
+            planned, store, jobs=chosen_jobs, timeout_s=timeout_s, lower_only=lower_only, on_event=on_event
+        )
+
+    return planned, run
+
+
+def _after_lowering(
+    units: list[Unit], store: Store, jobs: int | None, timeout_s: float, error: ToolchainError
+) -> ToolchainError:
+    """Lower what can be lowered without the vendor's compiler, so that nothing done is lost."""
+    raise NotImplementedError
+
+
+def _print_plan(planned: Sequence[Planned], store: Store, *, as_json: bool, lower_only: bool) -> int:
+    rows = [
+        {
+            "artifact": item.title,
+            "key": str(item.action.key),
+            "state": "hit" if store.lookup(item.action.key) else "missing",
+        }
+        for item in planned
+    ]
+    if as_json:
+        print_json({"plan": rows})
+    else:
+        for row in rows:
+            click.echo(f"{row['state']:8} {row['artifact']}")
+        missing = sum(row["state"] == "missing" for row in rows)
+        click.echo(f"{len(rows)} artifacts: {missing} would be compiled, {len(rows) - missing} are there", err=True)
+    return 0
+
+
+class _Report:
+    """One line for each artifact that was compiled or failed, and a live bar where there is a terminal."""
+
+    def __init__(self, bar: Any, quiet: bool) -> None:
+        self._bar, self._quiet = bar, quiet
+
+    def event(self, planned: Planned, message: Any) -> None:
+        if self._bar is not None:
+            self._bar.doing(f"{message.get('stage', message['event'])} {planned.title}")
+        if message["event"] == "retry" and not self._quiet:
+            click.echo(f"retry    {planned.title}: {message['problem']}", err=True)
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        if self._bar is not None:
+            self._bar.advance()
+        if not self._quiet and outcome.status != "hit":
+            size = f"{size_text(_size(outcome.manifest)):>9}" if outcome.manifest else f"{'':9}"
+            line = f"{outcome.status:8} {outcome.seconds:6.2f} s {size}  {outcome.planned.title}"
+            (self._bar.print if self._bar is not None else click.echo)(line)
+        return outcome
+
+
+@contextmanager
+def _reporter(total: int, *, quiet: bool) -> Iterator[_Report]:
+    import sys
+
+    if quiet or not sys.stderr.isatty():
+        yield _Report(None, quiet)
+        return
+    from tkc.cli._progress import Bar
+
+    with Bar("building", total) as bar:
+        yield _Report(bar, quiet)
+
+
+def _size(manifest: Manifest | None) -> int:
+    return sum(file.size_bytes for file in manifest.files) if manifest else 0
+
+
+def _summarise(outcomes: Sequence[Outcome], store: Store, seconds: float, *, as_json: bool) -> int:
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    counts = {status: sum(outcome.status == status for outcome in outcomes) for status in ("hit", "built", "failed")}
+    spills = [(outcome.planned.title, kernel) for outcome in outcomes for kernel in outcome.spilling_kernels]
+    size_bytes = sum(_size(outcome.manifest) for outcome in outcomes)
+    if as_json:
+        print_json(
+            {
+                "store": str(store.root),
+                "seconds": round(seconds, 3),
+                "size_bytes": size_bytes,
+                **counts,
+                "spilling_kernels": [{"artifact": title, "kernel": kernel} for title, kernel in spills],
+                "artifacts": [_outcome_json(outcome) for outcome in outcomes],
+            }
+        )
+    else:
+        for title, kernel in spills:
+            click.echo(f"warning: {kernel} of {title} spills registers to local memory", err=True)
+        for outcome in failed:
+            click.echo(f"\nfailed: {outcome.planned.title}\n{outcome.error}\nlog: {outcome.log_path}", err=True)
+        click.echo(
+            f"{len(outcomes)} artifacts: {counts['hit']} hit, {counts['built']} built, {counts['failed']} failed; "
+            f"{size_text(size_bytes)} in {store.root}, {seconds:.1f} s",
+            err=True,
+        )
+    return 1 if failed else 0
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    unit = outcome.planned.unit
+    return {
+        "spec": unit.entry.spec.name,
+        "specialization": dict(unit.specialization),
+        "target": unit.target.name,
+        "host": unit.host.arch,
+        "status": outcome.status.value,
+        "seconds": round(outcome.seconds, 3),
+        "key": str(outcome.planned.action.key),
+        "size_bytes": _size(outcome.manifest),
+        "kernels": list(outcome.manifest.facts.get("kernels", [])) if outcome.manifest else [],
+        "error": outcome.error or None,
+        "log": str(outcome.log_path) if outcome.log_path else None,
+    }
