@@ -1,0 +1,69 @@
+"""Blobs: bytes named by their digest. Once visible they never change."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tkc.cache.bucket import Bucket, Content, Miss
+from tkc.model import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class BlobEntry:
+    """A blob as the file system lists it, unverified.
+
+    Attributes:
+        digest: its name.
+        size_bytes: its length.
+        disk_bytes: what it occupies.
+        modified_s: when it was published or last found in use by a build, in seconds since the epoch.
+    """
+
+    digest: Digest
+    size_bytes: int
+    disk_bytes: int
+    modified_s: float
+
+
+class Blobs:
+    """The blobs of one store."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def read(self, digest: Digest) -> bytes | Miss:
+        """The blob's bytes, verified, or why there are none."""
+        content = self._verified(digest)
+        return content.data if isinstance(content, Content) else content
+
+    def flaw(self, digest: Digest, size_bytes: int) -> Miss | None:
+        """Why the blob cannot be used, or None if it is there, whole and as its digest says."""
+        content = self._verified(digest, size_bytes)
+        return content if isinstance(content, Miss) else None
+
+    def publish(self, data: bytes) -> Digest:
+        """Keep `data`, unless it is here already; its digest. Raises OSError."""
+        digest = Digest.of_bytes(data)
+        self._bucket.publish(digest, data, is_good=lambda: self.flaw(digest, len(data)) is None)
+        return digest
+
+    def entries(self) -> Iterator[BlobEntry]:
+        """Every blob, lazily, as the file system lists it. Skips those that vanish meanwhile."""
+        for digest, entry in self._bucket.entries():
+            try:
+                status = entry.stat()
+            except OSError:
+                continue
+            yield BlobEntry(digest, status.st_size, status.st_blocks * 512, status.st_mtime)
+
+    def _verified(self, digest: Digest, size_bytes: int | None = None) -> Content | Miss:
+        content = self._bucket.read(digest)
+        if isinstance(content, Miss):
+            return content
+        if size_bytes is not None and len(content.data) != size_bytes:
+            return self._bucket.damaged(digest, content, f"{len(content.data)} bytes instead of {size_bytes}")
+        if hashlib.sha256(content.data).hexdigest() != digest.hex:
+            return self._bucket.damaged(digest, content, f"its {len(content.data)} bytes have another digest")
+        return content

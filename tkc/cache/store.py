@@ -1,0 +1,257 @@
+"""The store: key → files. Knows nothing of kernels.
+
+Write aside, then rename; read, then verify. Reading creates nothing, takes no lock and removes nothing;
+a lookup costs the same in a store of ten entries and of ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tkc.cache import files, locks
+from tkc.cache.actions import Actions
+from tkc.cache.blobs import BlobEntry, Blobs
+from tkc.cache.bucket import Bucket, Miss
+from tkc.cache.layout import Layout
+from tkc.cache.misses import MissLog
+from tkc.cache.quarantine import Quarantine
+from tkc.cache.refs import RefEntry, Refs
+from tkc.cache.staging import Staging
+from tkc.cache.trust import Trust
+from tkc.errors import StoreDamagedError, StoreReadOnlyError
+from tkc.model import Action, Digest, FileEntry, Manifest, manifest_of
+
+MAX_LOG_CHARS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An artifact of which every blob was there and verified. Truthy.
+
+    Attributes:
+        manifest: what it is.
+        store: where it is.
+        skipped: reasons of the layers that were asked before, one line each.
+    """
+
+    manifest: Manifest
+    store: Store
+    skipped: tuple[str, ...] = ()
+
+    def path(self, name: str) -> Path:
+        """Where the bytes of the file called `name` are. Raises KeyError if the artifact has none."""
+        return self.store.blob_path(self.manifest.file(name).digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a store holds. `disk_bytes` is what blobs occupy, `size_bytes` what they add up to."""
+
+    artifacts: int
+    refs: int
+    blobs: int
+    size_bytes: int
+    disk_bytes: int
+
+
+class Store:
+    """A content-addressed store of artifacts at `root`, which need not exist.
+
+    Args:
+        root: its folder.
+        writable: whether this process may change it. The first write makes the folders.
+        trusted: load from it whoever owns it; for a store inside an installed package, whose code this
+            process runs already. Any other store must belong to this user or to root, and be writable
+            by its owner alone: else every read raises StoreError.
+    """
+
+    def __init__(self, root: Path, *, writable: bool = False, trusted: bool = False) -> None:
+        self.root = root.absolute()
+        self.writable = writable
+        self._layout = layout = Layout(root)
+        self._staging = Staging(layout.staging)
+        self._staging_cleaned = False
+        trust = Trust(layout.root, trusted=trusted)
+        aside = (self._staging, Quarantine(layout.quarantine)) if writable else (None, None)
+        self._blobs = Blobs(Bucket("blob", layout.blobs, layout.blob, trust, *aside))
+        self._actions = Actions(Bucket("manifest", layout.actions, layout.action, trust, *aside))
+        self._refs = Refs(Bucket("ref", layout.refs, layout.ref, trust, *aside))
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r}, writable={self.writable})"
+
+    # Reading
+
+    def lookup(self, key: Digest) -> Hit | Miss:
+        """Return the artifact of the action with this key, or the reason there is none.
+
+        A hit means that every blob is there and was verified just now. Missing and damaged entries are
+        misses; a writable store moves a damaged one to quarantine. Raises StoreError if the store as a
+        whole cannot be examined, or others could have written it. Takes no lock.
+        """
+        manifest = self._actions.read(key)
+        if isinstance(manifest, Miss):
+            return manifest
+        for entry in manifest.files:
+            flaw = self._blobs.flaw(entry.digest, entry.size_bytes)
+            if flaw is not None:
+                return replace(flaw, reason=f"{entry.name} of {key.short}: {flaw.reason}")
+        return Hit(manifest, self)
+
+    def resolve(self, request: Digest) -> Hit | Miss:
+        """Return the artifact that answers `request`, or the reason there is none; otherwise as `lookup`."""
+        ref = self._refs.read(request)
+        return ref if isinstance(ref, Miss) else self.lookup(ref.key)
+
+    def read_ref(self, request: Digest) -> RefEntry | Miss:
+        """Return where `request` points, or the reason it points nowhere."""
+        return self._refs.read(request)
+
+    def read_manifest(self, key: Digest) -> Manifest | Miss:
+        """Return the manifest alone: nothing is said about its blobs."""
+        return self._actions.read(key)
+
+    def read_blob(self, digest: Digest) -> bytes:
+        """Return the blob's bytes, verified. Raises StoreDamagedError if they are not there or not right."""
+        data = self._blobs.read(digest)
+        if isinstance(data, Miss):
+            raise StoreDamagedError(f"store {self.root}: {data.reason}. Build again what needs it")
+        return data
+
+    def blob_path(self, digest: Digest) -> Path:
+        """Where the blob is, if it is here."""
+        return Path(self._layout.blob(digest))
+
+    # Writing
+
+    @contextmanager
+    def stage(self) -> Iterator[Path]:
+        """Give a private folder on the store's file system, removed afterwards.
+
+        The first call of a process also removes what killed builds left. Raises StoreReadOnlyError or
+        StoreFullError if there can be no folder; what the block raises passes through.
+        """
+        self._require_writable()
+        if not self._staging_cleaned:
+            self._staging_cleaned = True
+            self._staging.clean()
+        with ExitStack() as stack:
+            with files.writing(self._layout.root):
+                folder = stack.enter_context(self._staging.folder())
+            yield folder
+
+    def commit(
+        self,
+        action: Action,
+        folder: Path,
+        files_: Sequence[str],
+        *,
+        facts: Mapping[str, Any],
+        inputs: Sequence[Digest] = (),
+        provenance: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        """Make what `action` produced visible: the blobs, then the manifest. Return the manifest.
+
+        `files_` names files inside `folder`, which may be on any file system: bytes are read once, and those
+        very bytes are hashed and published. Committing the same key twice is fine, and so is losing a race:
+        a good entry stays, and what is returned describes the caller's own bytes, which are in the store
+        either way.
+
+        Raises StoreReadOnlyError, StoreFullError or StoreError, after which nothing half-made is visible;
+        FileNotFoundError if a named file was not produced; ValueError for a name that is no plain name.
+        """
+        self._require_writable()
+        contents = {name: (folder / name).read_bytes() for name in files_}
+        entries = tuple(FileEntry(name, Digest.of_bytes(data), len(data)) for name, data in contents.items())
+        made = manifest_of(
+            action, entries, facts=facts, inputs=tuple(inputs), provenance=dict(provenance or {})
+        )
+        manifest = Manifest.from_bytes(made.to_bytes())
+        with files.writing(self._layout.root):
+            for data in contents.values():
+                self._blobs.publish(data)
+            self._actions.publish(manifest, is_good=lambda: bool(self.lookup(action.key)))
+        return manifest
+
+    def write_ref(self, request: Digest, fields: Mapping[str, Any], key: Digest) -> None:
+        """Let `request`, whose fields these are, be answered by the action with this key.
+
+        Replaces what it pointed at, by one rename. Raises StoreReadOnlyError, StoreFullError or StoreError.
+        """
+        self._require_writable()
+        with files.writing(self._layout.root):
+            self._refs.write(RefEntry(request, key, fields))
+
+    def lock(self, key: Digest, *, on_wait: locks.OnWait | None = None) -> AbstractContextManager[bool]:
+        """Keep others from compiling `key` at the same time, where locks work; yields whether it is held.
+
+        Never needed for correctness, and never fails: see `tkc.cache.locks`.
+        """
+        return locks.hold(self._layout.lock(key), on_wait=on_wait) if self.writable else nullcontext(False)
+
+    def keep_log(self, key: Digest, text: str) -> Path:
+        """Keep the output of a failed compile, its end if it is long, and say where."""
+        self._require_writable()
+        path = self._layout.log(key)
+        with files.writing(self._layout.root), self._staging.file(text[-MAX_LOG_CHARS:].encode()) as aside:
+            files.show(aside, path)
+        return Path(path)
+
+    @property
+    def log_dir(self) -> Path:
+        """Where `keep_log` puts logs."""
+        return Path(self._layout.logs)
+
+    @property
+    def miss_log(self) -> MissLog:
+        """The store's miss log."""
+        return MissLog(Path(self._layout.miss_log))
+
+    def clean_staging(self) -> int:
+        """Remove what builds that no longer run left behind; how many. Never part of a read."""
+        return self._staging.clean() if self.writable else 0
+
+    def _require_writable(self) -> None:
+        if not self.writable:
+            raise StoreReadOnlyError(
+                f"store {self.root} is a read-only layer; write to the user store (TKC_CACHE_DIR)"
+            )
+
+    # Listing: lazy, and tolerant of entries that are damaged or vanish meanwhile
+
+    def refs(self) -> Iterator[RefEntry]:
+        """Every readable ref."""
+        return (ref for request in self.requests() if isinstance(ref := self._refs.read(request), RefEntry))
+
+    def manifests(self) -> Iterator[Manifest]:
+        """Every readable manifest."""
+        return (found for key in self.keys() if isinstance(found := self._actions.read(key), Manifest))
+
+    def requests(self) -> Iterator[Digest]:
+        """The name of every ref, readable or not."""
+        return self._refs.requests()
+
+    def keys(self) -> Iterator[Digest]:
+        """The key of every manifest, readable or not."""
+        return self._actions.keys()
+
+    def blobs(self) -> Iterator[BlobEntry]:
+        """Every blob, unverified."""
+        return self._blobs.entries()
+
+    def usage(self) -> Usage:
+        """Count what is here. Verifies nothing."""
+        count = size_bytes = disk_bytes = 0
+        for blob in self.blobs():
+            count, size_bytes, disk_bytes = (
+                count + 1,
+                size_bytes + blob.size_bytes,
+                disk_bytes + blob.disk_bytes,
+            )
+        return Usage(
+            sum(1 for _ in self.keys()), sum(1 for _ in self.requests()), count, size_bytes, disk_bytes
+        )
