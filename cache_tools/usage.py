@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tkc.cache import Store
+from tkc.cache import Miss, Store
 from tkc.model import Stage
 
 
@@ -36,7 +36,7 @@ def usage(store: Store) -> Usage:
     by_family: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     artifacts = stages = damaged = 0
     for manifest in store.iter_manifests():
-        if manifest is None:
+        if isinstance(manifest, Miss):
             damaged += 1
         elif manifest.stage is not Stage.COMPILE:
             stages += 1
@@ -48,7 +48,7 @@ def usage(store: Store) -> Usage:
             for group, key in ((by_target, name), (by_family, spec.partition(".")[0])):
                 group[key][0] += 1
                 group[key][1] += size
-    sizes = [size for _, size in store.iter_blobs()]
+    sizes = [blob.size_bytes for blob in store.iter_blobs()]
     return Usage(
         artifacts,
         stages,

@@ -3,11 +3,11 @@
 from tkc.cache.blobs import BlobEntry
 from tkc.cache.bucket import Miss
 from tkc.cache.layers import Layers
-from tkc.cache.locks import OnWait
+from tkc.cache.locks import OnWait, Waiting
 from tkc.cache.misses import LoggedMiss, Misses, MissLog
 from tkc.cache.owner import Owner
 from tkc.cache.refs import RefEntry
-from tkc.cache.store import Hit, Store, Usage
+from tkc.cache.store import Hit, Store
 
 __all__ = [
     "BlobEntry",
@@ -21,5 +21,5 @@ __all__ = [
     "Owner",
     "RefEntry",
     "Store",
-    "Usage",
+    "Waiting",
 ]

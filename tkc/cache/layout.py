@@ -10,6 +10,7 @@
            quarantine-v1/                damaged entries, each with a note
            logs-v1/<key>.log             output of compiles that failed
            misses-v1/misses.jsonl        what was asked for at run time and not there
+           stamps-v1/                    digests that stand for installed tools
 
 A folder's name carries the version of the format inside. Paths are strings here: a lookup formats
 several, and it is on the path of every cold start.
@@ -35,6 +36,12 @@ class Layout:
         self.quarantine = f"{self.root}/quarantine-v1"
         self.logs = f"{self.root}/logs-v1"
         self.misses = f"{self.root}/misses-v1"
+        self.stamps = f"{self.root}/stamps-v1"
+
+    @property
+    def entry_folders(self) -> tuple[str, str, str]:
+        """The folders whose entries decide what is loaded."""
+        return self.blobs, self.actions, self.refs
 
     def blob(self, digest: Digest) -> str:
         name = digest.hex

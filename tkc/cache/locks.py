@@ -18,14 +18,31 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tkc.cache import files
 from tkc.cache.owner import Owner
 
-OnWait: TypeAlias = Callable[[Owner | None, float], None]
-"""Told who holds the lock (None if that cannot be read) and for how many seconds this process has waited:
-at once when a wait begins, then every `REPORT_S` seconds."""
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a waiter is told; readable by ``str()``.
+
+    Attributes:
+        owner: who holds the lock; None if the record cannot be read.
+        waited_s: for how long this process has waited.
+    """
+
+    owner: Owner | None
+    waited_s: float
+
+    def __str__(self) -> str:
+        return f"{self.owner or 'another process'} (waited {self.waited_s:.0f} s)"
+
+
+OnWait: TypeAlias = Callable[[Waiting], object]
+"""Called at once when a wait begins, then every `REPORT_S` seconds."""
 
 POLL_S = 0.05
 REPORT_S = 10.0
@@ -80,7 +97,7 @@ def _acquire(descriptor: int, on_wait: OnWait | None, timeout_s: float) -> bool:
         if now_s - started_s >= timeout_s or now_s - alive_s >= GONE_S:
             return False
         if on_wait and now_s - started_s >= reports * REPORT_S:
-            on_wait(owner, now_s - started_s)
+            on_wait(Waiting(owner, now_s - started_s))
             reports += 1
         time.sleep(POLL_S)
     return bool(locked)

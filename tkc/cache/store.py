@@ -47,17 +47,6 @@ class Hit:
         return self.store.blob_path(self.manifest.file(name).digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a store holds. `disk_bytes` is what blobs occupy, `size_bytes` what they add up to."""
-
-    artifacts: int
-    refs: int
-    blobs: int
-    size_bytes: int
-    disk_bytes: int
-
-
 class Store:
     """A content-addressed store of artifacts at `root`, which need not exist.
 
@@ -75,7 +64,7 @@ class Store:
         self._layout = layout = Layout(root)
         self._staging = Staging(layout.staging)
         self._staging_cleaned = False
-        trust = Trust(layout.root, trusted=trusted)
+        self._trust = trust = Trust(layout.root, trusted=trusted)
         aside = (self._staging, Quarantine(layout.quarantine)) if writable else (None, None)
         self._blobs = Blobs(Bucket("blob", layout.blobs, layout.blob, trust, *aside))
         self._actions = Actions(Bucket("manifest", layout.actions, layout.action, trust, *aside))
@@ -107,9 +96,10 @@ class Store:
         ref = self._refs.read(request)
         return ref if isinstance(ref, Miss) else self.lookup(ref.key)
 
-    def read_ref(self, request: Digest) -> RefEntry | Miss:
-        """Return where `request` points, or the reason it points nowhere."""
-        return self._refs.read(request)
+    def read_ref(self, request: Digest) -> Digest | None:
+        """Return the key of the action that `request` points to; None if no readable ref does."""
+        ref = self._refs.read(request)
+        return None if isinstance(ref, Miss) else ref.key
 
     def read_manifest(self, key: Digest) -> Manifest | Miss:
         """Return the manifest alone: nothing is said about its blobs."""
@@ -128,6 +118,12 @@ class Store:
 
     # Writing
 
+    def require_writable(self) -> None:
+        """Raise StoreReadOnlyError or StoreFullError unless something can be written here; makes the root."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root), self._staging.folder():
+            pass
+
     @contextmanager
     def stage(self) -> Iterator[Path]:
         """Give a private folder on the store's file system, removed afterwards.
@@ -135,7 +131,7 @@ class Store:
         The first call of a process also removes what killed builds left. Raises StoreReadOnlyError or
         StoreFullError if there can be no folder; what the block raises passes through.
         """
-        self._require_writable()
+        self._refuse_read_only()
         if not self._staging_cleaned:
             self._staging_cleaned = True
             self._staging.clean()
@@ -148,7 +144,7 @@ class Store:
         self,
         action: Action,
         folder: Path,
-        files_: Sequence[str],
+        names: Sequence[str],
         *,
         facts: Mapping[str, Any],
         inputs: Sequence[Digest] = (),
@@ -156,7 +152,7 @@ class Store:
     ) -> Manifest:
         """Make what `action` produced visible: the blobs, then the manifest. Return the manifest.
 
-        `files_` names files inside `folder`, which may be on any file system: bytes are read once, and those
+        `names` are files inside `folder`, which may be on any file system: bytes are read once, and those
         very bytes are hashed and published. Committing the same key twice is fine, and so is losing a race:
         a good entry stays, and what is returned describes the caller's own bytes, which are in the store
         either way.
@@ -164,8 +160,8 @@ class Store:
         Raises StoreReadOnlyError, StoreFullError or StoreError, after which nothing half-made is visible;
         FileNotFoundError if a named file was not produced; ValueError for a name that is no plain name.
         """
-        self._require_writable()
-        contents = {name: (folder / name).read_bytes() for name in files_}
+        self._refuse_read_only()
+        contents = {name: (folder / name).read_bytes() for name in names}
         entries = tuple(FileEntry(name, Digest.of_bytes(data), len(data)) for name, data in contents.items())
         made = manifest_of(
             action, entries, facts=facts, inputs=tuple(inputs), provenance=dict(provenance or {})
@@ -174,7 +170,13 @@ class Store:
         with files.writing(self._layout.root):
             for data in contents.values():
                 self._blobs.publish(data)
-            self._actions.publish(manifest, is_good=lambda: bool(self.lookup(action.key)))
+        return self.commit_manifest(manifest)
+
+    def commit_manifest(self, manifest: Manifest) -> Manifest:
+        """Make a manifest visible whose blobs are here already, and return it; otherwise as `commit`."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            self._actions.publish(manifest, is_good=lambda: bool(self.lookup(manifest.key)))
         return manifest
 
     def write_ref(self, request: Digest, fields: Mapping[str, Any], key: Digest) -> None:
@@ -182,7 +184,7 @@ class Store:
 
         Replaces what it pointed at, by one rename. Raises StoreReadOnlyError, StoreFullError or StoreError.
         """
-        self._require_writable()
+        self._refuse_read_only()
         with files.writing(self._layout.root):
             self._refs.write(RefEntry(request, key, fields))
 
@@ -195,7 +197,7 @@ class Store:
 
     def keep_log(self, key: Digest, text: str) -> Path:
         """Keep the output of a failed compile, its end if it is long, and say where."""
-        self._require_writable()
+        self._refuse_read_only()
         path = self._layout.log(key)
         with files.writing(self._layout.root), self._staging.file(text[-MAX_LOG_CHARS:].encode()) as aside:
             files.show(aside, path)
@@ -207,6 +209,11 @@ class Store:
         return Path(self._layout.logs)
 
     @property
+    def stamps_dir(self) -> Path | None:
+        """Where stamps of installed tools may be kept; None if nothing may be written."""
+        return Path(self._layout.stamps) if self.writable else None
+
+    @property
     def miss_log(self) -> MissLog:
         """The store's miss log."""
         return MissLog(Path(self._layout.miss_log))
@@ -215,10 +222,10 @@ class Store:
         """Remove what builds that no longer run left behind; how many. Never part of a read."""
         return self._staging.clean() if self.writable else 0
 
-    def _require_writable(self) -> None:
+    def _refuse_read_only(self) -> None:
         if not self.writable:
             raise StoreReadOnlyError(
-                f"store {self.root} is a read-only layer; write to the user store (TKC_CACHE_DIR)"
+                f"store {self.root} is a read-only layer. Write to the user store; TKC_CACHE_DIR says where it is"
             )
 
     # Listing: lazy, and tolerant of entries that are damaged or vanish meanwhile
@@ -227,9 +234,13 @@ class Store:
         """Every readable ref."""
         return (ref for request in self.requests() if isinstance(ref := self._refs.read(request), RefEntry))
 
-    def manifests(self) -> Iterator[Manifest]:
-        """Every readable manifest."""
-        return (found for key in self.keys() if isinstance(found := self._actions.read(key), Manifest))
+    def iter_manifests(self) -> Iterator[Manifest | Miss]:
+        """Every manifest, or why it cannot be read. Their blobs are not looked at."""
+        return (self._actions.read(key) for key in self.keys())
+
+    def iter_blobs(self) -> Iterator[BlobEntry]:
+        """Every blob, unverified."""
+        return self._blobs.entries()
 
     def requests(self) -> Iterator[Digest]:
         """The name of every ref, readable or not."""
@@ -239,19 +250,14 @@ class Store:
         """The key of every manifest, readable or not."""
         return self._actions.keys()
 
-    def blobs(self) -> Iterator[BlobEntry]:
-        """Every blob, unverified."""
-        return self._blobs.entries()
+    def describe(self) -> str:
+        """Say where the store is, what may be done with it and what it holds; changes nothing.
 
-    def usage(self) -> Usage:
-        """Count what is here. Verifies nothing."""
-        count = size_bytes = disk_bytes = 0
-        for blob in self.blobs():
-            count, size_bytes, disk_bytes = (
-                count + 1,
-                size_bytes + blob.size_bytes,
-                disk_bytes + blob.disk_bytes,
-            )
-        return Usage(
-            sum(1 for _ in self.keys()), sum(1 for _ in self.requests()), count, size_bytes, disk_bytes
-        )
+        Raises StoreError if nothing may be loaded from it.
+        """
+        present = [self._trust.require(folder) for folder in self._layout.entry_folders]
+        use = "writable" if self.writable else "read-only"
+        if not any(present):
+            return f"{self.root} ({use}), empty"
+        manifests, refs = sum(1 for _ in self.keys()), sum(1 for _ in self.requests())
+        return f"{self.root} ({use}), {manifests} manifests, {refs} refs"
