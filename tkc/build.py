@@ -33,7 +33,7 @@ from tkc.compiler import (
     lower_action,
     probe,
 )
-from tkc.errors import CompileError, TkcError
+from tkc.errors import CompileError, SpecError, StoreError, TargetError, TkcError, ToolchainError
 from tkc.model import Action, Backend, Host, Manifest, Request, Stage, Target
 from tkc.registry import load_catalog
 from tkc.workers import Finished, Message, WorkerPool
@@ -318,13 +318,11 @@ def _task(item: Planned, store: Store, *, lower_only: bool) -> Message:
 
 
 def _error(outcome: Outcome) -> TkcError:
-    import tkc.errors
-
-    kind = getattr(tkc.errors, outcome.kind, CompileError)
-    if kind is CompileError:
-        return CompileError(outcome.error, action=outcome.planned.title, stage="", log_path=outcome.log_path)
-    error: TkcError = kind(outcome.error)
-    return error
+    """The error that a worker reported, as the class that it was there."""
+    simple = {kind.__name__: kind for kind in (SpecError, TargetError, ToolchainError, StoreError)}
+    if outcome.kind in simple:
+        return simple[outcome.kind](outcome.error)
+    return CompileError(outcome.error, action=outcome.planned.title, stage="", log_path=outcome.log_path)
 
 
 @cache

@@ -18,31 +18,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_GRID = "deepseek-v3"
 
 
-class _TargetType(click.ParamType):
-    name = "target"
+def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that reads an option's word, or words, and turns a refusal into a usage error."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if isinstance(value, Target):
-            return value
+    def callback(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
         try:
-            return Target.parse(value)
+            if isinstance(given, tuple):
+                return tuple(parse(word) for word in given)
+            return None if given is None else parse(given)
         except TkcError as error:
-            self.fail(str(error), param, ctx)
+            raise click.BadParameter(str(error), ctx, param) from None
 
-
-class _HostType(click.ParamType):
-    name = "host"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Host:
-        if isinstance(value, Host):
-            return value
-        try:
-            return Host.parse(value)
-        except TkcError as error:
-            self.fail(str(error), param, ctx)
-
-
-TARGET, HOST = _TargetType(), _HostType()
+    return callback
 
 
 def targets_option(function: F) -> F:
@@ -50,7 +37,7 @@ def targets_option(function: F) -> F:
     return click.option(
         "--target",
         "targets",
-        type=TARGET,
+        callback=_parsed(Target.parse),
         multiple=True,
         metavar="NAME",
         help=f"{', '.join(TARGET_NAMES)}, or any smNN. May be repeated. Default: this machine's device, else cpu.",
@@ -61,7 +48,7 @@ def target_option(function: F) -> F:
     """``--target``, once."""
     return click.option(
         "--target",
-        type=TARGET,
+        callback=_parsed(Target.parse),
         metavar="NAME",
         help=f"{', '.join(TARGET_NAMES)}, or any smNN. Default: this machine's device, else cpu.",
     )(function)
@@ -71,7 +58,7 @@ def host_option(function: F) -> F:
     """``--host``."""
     return click.option(
         "--host",
-        type=HOST,
+        callback=_parsed(Host.parse),
         metavar="NAME",
         help=f"CPU architecture of the machines that load the artifacts: {', '.join(HOST_NAMES)}. Default: this one's.",
     )(function)

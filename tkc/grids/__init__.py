@@ -57,7 +57,8 @@ def _dims(entry: Mapping[str, Any]) -> ModelDims:
     known = {field.name for field in fields(ModelDims)}
     if unknown := set(entry) - known:
         raise TkcError(unknown_name("field of a grid entry", min(unknown), known))
-    return ModelDims(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+    return ModelDims(**values)
 
 
 def _from_config(config: Mapping[str, Any], fallback_name: str) -> ModelDims:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 _HEX = frozenset("0123456789abcdef")
 _PREFIX = "sha256:"
+_FLOAT = "$float"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,7 +62,9 @@ def canonical(value: Any) -> bytes:
 
     Takes None, bool, int, finite float, str, Digest, and lists, tuples and string-keyed
     mappings of these. Mapping keys are sorted; floats are written by ``float.hex`` so that
-    no shortest-representation rule enters a key. Raises TypeError for every other type.
+    no shortest-representation rule enters a key. Raises TypeError for every other type, and for
+    mapping keys that start with ``$``, which mark encoded floats. What was read back from canonical
+    bytes encodes to the same bytes.
     """
     return json.dumps(_plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -74,10 +77,12 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise TypeError(f"cannot encode {where}: {value!r} is not finite")
-        return {"float": value.hex()}
+        return {_FLOAT: value.hex()}
     if isinstance(value, Mapping):
         if bad := [key for key in value if type(key) is not str]:
             raise TypeError(f"cannot encode {where}: key {bad[0]!r} is {type(bad[0]).__name__}, expected str")
+        if any(key.startswith("$") for key in value) and not (set(value) == {_FLOAT} and _is_float_text(value[_FLOAT])):
+            raise TypeError(f"cannot encode {where}: keys that start with '$' are reserved")
         return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
@@ -85,3 +90,10 @@ def _plain(value: Any, where: str) -> Any:
         f"cannot encode {where}: {type(value).__module__}.{type(value).__qualname__} has no canonical form. "
         "Turn it into str, int or a mapping of these first"
     )
+
+
+def _is_float_text(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and float.fromhex(text).hex() == text
+    except (ValueError, OverflowError):
+        return False
