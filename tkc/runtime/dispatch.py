@@ -1,0 +1,186 @@
+"""Choose the artifact for a request: ask the layers in order, take the first that this device can run."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tkc.cache import Hit, Layers, Miss
+from tkc.config import Settings
+from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Specialization
+from tkc.registry import CatalogEntry
+from tkc.runtime.device import DeviceInfo
+
+STORES_GROUP = "tkc.stores"
+"""Entry point group of a wheel that holds a store: ``package[:relative/path]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The artifact can run on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The artifact must not be loaded for the device.
+
+    Attributes:
+        reason: what it was built for, and what is there.
+    """
+
+    reason: str
+
+
+@cache
+def settings() -> Settings:
+    """The process's settings, read from the environment once."""
+    return Settings.from_env()
+
+
+@cache
+def layers() -> Layers:
+    """The stores of this process, in the order they are asked: wheels, ``TKC_STORES``, the user store.
+
+    Made once a process, from the environment; creates nothing.
+    """
+    chosen = settings()
+    return Layers.of_folders(chosen.stores, chosen.cache_dir, installed=tuple(_installed_stores()))
+
+
+def forget_settings() -> None:
+    """Read the environment again at the next use. For tests."""
+    settings.cache_clear()
+    layers.cache_clear()
+    _request_source.cache_clear()
+    _neighbours.cache_clear()
+
+
+def request_for(entry: CatalogEntry, specialization: Specialization, device: DeviceInfo) -> Request:
+    """What to ask the stores for. Raises SpecError if the kernel has no variant for the device's backend."""
+    target = device.target
+    return Request(
+        specialization, _request_source(entry, target.backend), target.name, Host.this_machine().arch
+    )
+
+
+def dispatch(request: Request, device: DeviceInfo) -> Hit | Miss:
+    """The first layer's artifact that answers `request` and can run on `device`, verified.
+
+    A miss has one reason for each layer. Never raises for a layer that cannot be used.
+    """
+    stores, reasons = layers().stores, list[str]()
+    if not stores:
+        return layers().resolve(request.key)
+    for store in stores:
+        found = Layers([store]).resolve(request.key)
+        if isinstance(found, Miss):
+            reasons += found.reasons
+        elif isinstance(verdict := judge(found.manifest, device, request.host), Rejected):
+            reasons.append(f"{store.root}: {verdict.reason}")
+        else:
+            return found
+    return Miss("\n".join(reasons))
+
+
+def judge(manifest: Manifest, device: DeviceInfo, host: str) -> Accepted | Rejected:
+    """Whether an artifact can run on `device`, with a CPU of architecture `host`; asked before loading."""
+    facts, action = manifest.facts, manifest.action
+    if (abi := facts.get("abi", LOADER_ABI)) != LOADER_ABI:
+        return Rejected(
+            f"artifact {manifest.key.short} is for loader ABI {abi}; this loader has {LOADER_ABI}"
+        )
+    if (built_for := action.get("host", host)) != host:
+        return Rejected(f"artifact {manifest.key.short} is for host {built_for}; this machine is {host}")
+    for kernel in facts.get("kernels", ()):
+        arch = kernel.get("arch")
+        if arch is not None and not runs_on(arch, device):
+            return Rejected(f"artifact {manifest.key.short} holds code for {arch}; the device is {device}")
+    return Accepted()
+
+
+def runs_on(arch: str, device: DeviceInfo) -> bool:
+    """Whether a device binary for `arch` runs on `device`.
+
+    ``sm_90a`` runs on 9.0 alone; ``sm_100f`` on its family, 10.0 and 10.3; a plain ``sm_80`` on every
+    8.x that is not older. Other backends run what their target names.
+    """
+    if device.capability is None:
+        return device.target.backend is Backend.CPU or arch == device.target.arch
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+    if match is None:
+        return False
+    built = int(match[1]), int(match[2])
+    if match[3] == "a":
+        return built == device.capability
+    return built[0] == device.capability[0] and built[1] <= device.capability[1]
+
+
+def why_not_found(request: Request, miss: Miss) -> tuple[str, ...]:
+    """The reasons of a miss, and whether the layers hold the same artifact from other sources.
+
+    Reads the refs of every layer once a process, so what was built since may not be seen.
+    """
+    reasons = miss.reasons
+    for fields, where in _neighbours().get(_neighbourhood(request.fields()), ()):
+        if fields.get("source") != str(request.source):
+            reasons += (f"{where}: source changed: it holds this kernel, built from other source files",)
+        elif fields.get("abi") != request.abi:
+            reasons += (
+                f"{where}: it holds this kernel for loader ABI {fields.get('abi')}, not {request.abi}",
+            )
+    return reasons
+
+
+@cache
+def _request_source(entry: CatalogEntry, backend: Backend) -> Digest:
+    return entry.source_digest(backend)
+
+
+_Neighbours = Mapping[tuple[str, ...], tuple[tuple[Mapping[str, Any], Path], ...]]
+
+
+@cache
+def _neighbours() -> _Neighbours:
+    found: dict[tuple[str, ...], tuple[tuple[Mapping[str, Any], Path], ...]] = {}
+    for store in layers().stores:
+        for ref in store.refs():
+            name = _neighbourhood(ref.fields)
+            found[name] = (*found.get(name, ()), (ref.fields, store.root))
+    return found
+
+
+def _neighbourhood(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    values = fields.get("specialization") or {}
+    pairs = sorted(f"{name}={value!r}" for name, value in values.items())
+    return (str(fields.get("spec")), str(fields.get("target")), str(fields.get("host")), *pairs)
+
+
+def _installed_stores() -> Iterator[Path]:
+    for point in sorted(entry_points(group=STORES_GROUP), key=lambda point: (point.name, point.value)):
+        if folder := _store_folder(point):
+            yield folder
+        else:
+            warnings.warn(
+                f"entry point {point.name!r} of {STORES_GROUP!r} names {point.value!r}, which is not "
+                "installed. Reinstall the wheel that it came with",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _store_folder(point: EntryPoint) -> Path | None:
+    package, _, inside = point.value.partition(":")
+    try:
+        found = find_spec(package.strip())
+    except ModuleNotFoundError:
+        return None
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / inside.strip()

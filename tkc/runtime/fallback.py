@@ -1,0 +1,295 @@
+"""What to do when no layer has an artifact: compile it, refuse, or run the reference.
+
+Every miss is appended to the user store's miss log, from which ``tkc build --from-misses`` makes artifacts.
+Compiling reaches `tkc.build` from here alone, and imports it only then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tkc.cache import Hit, Store
+from tkc.config import MissPolicy
+from tkc.errors import (
+    ArtifactMissingError,
+    LoadError,
+    StoreFullError,
+    StoreReadOnlyError,
+    ToolchainError,
+)
+from tkc.model import Host, KernelSpec, Params, Request, Role, Specialization, Target, TensorArg
+from tkc.registry import CatalogEntry
+from tkc.runtime.device import DeviceInfo
+from tkc.runtime.dispatch import Rejected, judge, layers, settings
+from tkc.runtime.launch import Launch, explain
+
+ANNOUNCE_EVERY_S = 3.0
+"""How often a compile that a caller waits for says that it is still going on."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One miss.
+
+    Attributes:
+        entry: the kernel.
+        request: what the layers were asked.
+        device: for which device.
+        reasons: one line for each layer.
+        params: the call's parameters as the user wrote them, if known.
+    """
+
+    entry: CatalogEntry
+    request: Request
+    device: DeviceInfo
+    reasons: tuple[str, ...]
+    params: Params | None = None
+
+    @property
+    def title(self) -> str:
+        return str(self.request)
+
+    @property
+    def command(self) -> str:
+        """The command that would have built it."""
+        values = self.request.specialization if self.params is None else self.params
+        words = (f"{name}={_word(value)}" for name, value in values.items())
+        return " ".join(("tkc build", self.entry.spec.name, *words, f"--target {self.request.target}"))
+
+
+class ReferenceKernel:
+    """Stands for a kernel without an artifact: runs the PyTorch reference and copies its results out.
+
+    Attributes:
+        spec, specialization, device: as of a loaded kernel.
+    """
+
+    __slots__ = ("_reference", "device", "spec", "specialization")
+
+    def __init__(self, entry: CatalogEntry, specialization: Specialization, device: DeviceInfo) -> None:
+        self.spec: KernelSpec = entry.spec
+        self.specialization = specialization
+        self.device = device
+        self._reference = entry.reference()
+
+    @property
+    def target(self) -> Target:
+        """The target of the device that it stands in for."""
+        return self.device.target
+
+    def launch(self, *args: Any) -> None:
+        """Compute the outputs of these launch arguments. Raises ArgumentError if they do not match."""
+        if problem := explain(self.spec, self.specialization, args, self.device):
+            raise problem
+        expected = self.spec.arguments(self.specialization)
+        by_name = {arg.name: given for arg, given in zip(expected, args, strict=True)}
+        results = self._reference.expected(self.specialization, by_name)
+        for arg in expected:
+            if isinstance(arg, TensorArg) and arg.role is not Role.IN and by_name[arg.name] is not None:
+                by_name[arg.name].copy_(results[arg.name])
+
+    __call__ = launch
+
+    def entry(self, *, pdl: bool = False) -> Launch:
+        """The callable for a table; `pdl` makes no difference."""
+        return self.launch
+
+
+def answer(missing: Missing) -> Hit | ReferenceKernel:
+    """Do what the policy says about a miss, and log it.
+
+    Raises ArtifactMissingError if the policy is `error`; ToolchainError or CompileError if it is `jit` and
+    compiling is impossible here or fails.
+    """
+    policy = current_policy()
+    started = time.monotonic()
+    try:
+        if policy is MissPolicy.ERROR:
+            raise _missing_error([missing])
+        return _reference(missing) if policy is MissPolicy.REFERENCE else _compile(missing)
+    finally:
+        _log(missing, policy, time.monotonic() - started)
+
+
+def current_policy() -> MissPolicy:
+    """The policy in force: `error` once sealed, else the settings'."""
+    return MissPolicy.ERROR if _SEALED.is_set() else settings().on_miss
+
+
+def seal() -> None:
+    """From now on, in this process, a miss is an error: nothing compiles any more.
+
+    What is loaded stays loaded. Call it after `tkc.warmup`, before serving or training begins.
+    """
+    _SEALED.set()
+
+
+def unseal() -> None:
+    """Take `seal` back. For tests."""
+    _SEALED.clear()
+
+
+_SEALED = threading.Event()
+
+
+def missing_error(errors: Sequence[ArtifactMissingError]) -> ArtifactMissingError:
+    """One error for many misses."""
+    if len(errors) == 1:
+        return errors[0]
+    listed = "\n".join(f"  {line}" for error in errors for line in str(error).splitlines())
+    return ArtifactMissingError(
+        f"{len(errors)} artifacts are missing, and the policy is to raise:\n{listed}",
+        request="; ".join(error.request for error in errors),
+        reasons=[reason for error in errors for reason in error.reasons],
+    )
+
+
+def _missing_error(missing: Sequence[Missing]) -> ArtifactMissingError:
+    (one,) = missing
+    lines = [f"no artifact for {one.title} on {one.device}, and the policy is to raise:"]
+    lines += [f"  {reason}" for reason in one.reasons]
+    lines.append(f"Build it:  {one.command}")
+    return ArtifactMissingError("\n".join(lines), request=one.title, reasons=one.reasons)
+
+
+def _reference(missing: Missing) -> ReferenceKernel:
+    warnings.warn(
+        f"no artifact for {missing.title}: running its PyTorch reference, which is slow "
+        f"({'; '.join(missing.reasons)}). Build it:  {missing.command}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return ReferenceKernel(missing.entry, missing.request.specialization, missing.device)
+
+
+def _compile(missing: Missing) -> Hit:
+    with _Announcement(missing) as announce:
+        try:
+            hit = _compile_into_some_store(missing, announce)
+        except ToolchainError as error:
+            raise ToolchainError(
+                f"no artifact for {missing.title} ({'; '.join(missing.reasons)}), and it cannot be "
+                f"compiled here: {error}\nCompiling needs the build extra: pip install 'tkc[build]'. "
+                f"Or build it elsewhere:  {missing.command}"
+            ) from error
+    if isinstance(verdict := judge(hit.manifest, missing.device, missing.request.host), Rejected):
+        raise LoadError(f"{missing.title}: what was just compiled cannot run here: {verdict.reason}")
+    return hit
+
+
+def _compile_into_some_store(missing: Missing, announce: _Announcement) -> Hit:
+    user_store = layers().writable
+    if user_store is not None:
+        try:
+            return _compile_into(user_store, missing, announce)
+        except (StoreReadOnlyError, StoreFullError) as error:
+            problem = str(error)
+    else:
+        problem = "there is no user store"
+    store = _temporary_store(os.getpid())
+    warnings.warn(
+        f"{problem}; what is compiled is kept in {store.root} until this process ends. "
+        "Set TKC_CACHE_DIR to a writable folder to keep it",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _compile_into(store, missing, announce)
+
+
+def _compile_into(store: Store, missing: Missing, announce: _Announcement) -> Hit:
+    request = missing.request
+    try:
+        from tkc.build import compile_one
+        from tkc.compiler import Unit
+    except ModuleNotFoundError as error:
+        raise ToolchainError(f"the module {error.name!r} is not installed") from error
+    target, host = missing.device.target, Host.parse(request.host)
+    return compile_one(Unit(missing.entry, request.specialization, target, host), store, announce=announce.at)
+
+
+@cache
+def _temporary_store(pid: int) -> Store:
+    """A store for the process `pid` alone, gone when it ends."""
+    root = Path(tempfile.mkdtemp(prefix="tkc-store-"))
+
+    def remove() -> None:
+        if os.getpid() == pid:
+            shutil.rmtree(root, ignore_errors=True)
+
+    atexit.register(remove)
+    return Store(root, writable=True)
+
+
+class _Announcement:
+    """Says on standard error, at once and then again and again, what a caller is waiting for."""
+
+    def __init__(self, missing: Missing) -> None:
+        self._missing = missing
+        self._stage = "starting"
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="tkc-announce", daemon=True)
+
+    def at(self, stage: str) -> None:
+        """Remember what the compile is doing now."""
+        self._stage = stage
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        clock = time.strftime("%H:%M:%S")
+        reason = "; ".join(self._missing.reasons)
+        where = self._missing.device
+        _say(f"compiling {self._missing.title} for {where} since {clock}: no artifact ({reason})")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        outcome = "compiled" if kind is None else "failed to compile"
+        _say(f"{outcome} {self._missing.title} after {time.monotonic() - self._started:.1f} s")
+
+    def _repeat(self) -> None:
+        while not self._done.wait(ANNOUNCE_EVERY_S):
+            waited = time.monotonic() - self._started
+            _say(f"still compiling {self._missing.title}: {self._stage}, {waited:.0f} s")
+
+
+def _say(text: str) -> None:
+    print(f"tkc: {text}", file=sys.stderr, flush=True)
+
+
+def _log(missing: Missing, policy: MissPolicy, seconds: float) -> None:
+    store = layers().writable
+    if store is not None:
+        store.miss_log.append(
+            {
+                **missing.request.fields(),
+                "params": None if missing.params is None else dict(missing.params),
+                "device": missing.device.name or missing.device.kind,
+                "machine": platform.node(),
+                "policy": policy.value,
+                "cost_s": math.ceil(seconds),
+                "reasons": missing.reasons,
+            }
+        )
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool | None) else str(value)

@@ -1,0 +1,133 @@
+"""Open an artifact's library and find its entries. The only file that touches tvm-ffi.
+
+What is opened is a private copy of the very bytes that were verified, not the file in the store: nobody
+can change it in between, a network file system cannot take its pages away later (ESTALE, SIGBUS), and a
+cache folder mounted ``noexec`` works. A library stays open for the life of the process, because kernels
+that it launched may still run when the last Python object that knows it is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tkc.cache import Hit
+from tkc.errors import LoadError
+from tkc.model import Digest
+
+LIBRARY = "kernel.so"
+"""Name of the shared library among an artifact's files."""
+
+_MAIN, _MAIN_PDL, _LOAD = "__tvm_ffi_main", "__tvm_ffi_main_pdl", "__tkc_load"
+
+Entry = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The entries of an open library.
+
+    Attributes:
+        main: launches; takes the launch arguments in order.
+        main_pdl: the same with programmatic dependent launch; `main` itself where there is no difference.
+        load: loads every function on the device with this index, launches nothing; None if there is none.
+    """
+
+    main: Entry
+    main_pdl: Entry
+    load: Callable[[int], Any] | None
+
+
+def open_library(hit: Hit) -> Library:
+    """Open the library of an artifact; the same bytes are opened once a process, whoever asks.
+
+    Raises LoadError if the operating system refuses it or it is not an artifact of ours, and
+    StoreDamagedError if its bytes are not there or not what the manifest says.
+    """
+    digest = hit.manifest.file(LIBRARY).digest
+    with _LOCK:
+        if digest not in _OPEN:
+            _OPEN[digest] = _entries(_dlopen(hit.store.read_blob(digest), digest))
+        return _OPEN[digest]
+
+
+_OPEN: dict[Digest, Library] = {}
+_LOCK = threading.Lock()
+
+
+def _new_lock_in_child() -> None:
+    global _LOCK
+    _LOCK = threading.Lock()  # another thread may have held it when the process was forked
+
+
+os.register_at_fork(after_in_child=_new_lock_in_child)
+
+
+def _entries(library: ctypes.CDLL) -> Library:
+    main = _function(library, _MAIN)
+    if main is None:
+        raise LoadError(
+            f"the artifact's library exports no {_MAIN}; it was not linked by tkc. Build it again"
+        )
+    return Library(main, _function(library, _MAIN_PDL) or main, _function(library, _LOAD))
+
+
+def _function(library: ctypes.CDLL, symbol: str) -> Entry | None:
+    from tvm_ffi import Function
+
+    try:
+        address = ctypes.cast(library[symbol], ctypes.c_void_p).value
+    except AttributeError:
+        return None
+    function: Entry = Function.__from_extern_c__(address)
+    return function
+
+
+def _dlopen(data: bytes, digest: Digest) -> ctypes.CDLL:
+    import tvm_ffi  # noqa: F401  its library must be in the process before ours, which needs its C ABI
+
+    try:
+        return _dlopen_memory(data, digest)
+    except (OSError, AttributeError):  # no memfd here, or it may not be executed
+        return _dlopen_file(data, digest)
+
+
+def _dlopen_memory(data: bytes, digest: Digest) -> ctypes.CDLL:
+    file = os.memfd_create(f"tkc-{digest.short}")
+    with open(file, "wb") as memory:  # noqa: PTH123  a descriptor, not a path
+        memory.write(data)
+        memory.flush()
+        return ctypes.CDLL(_alias(file, next(_COUNTER)), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+
+_COUNTER = itertools.count()
+
+
+def _alias(descriptor: int, number: int) -> str:
+    """A path of an open file that is spelled differently for each `number`.
+
+    The dynamic linker takes two libraries with one path for one library, and descriptors are reused.
+    ``/`` and ``/.`` mean nothing in a path, so they spell the number in binary.
+    """
+    spelled = "".join("/." if bit == "1" else "/" for bit in f"{number:b}")
+    return f"/proc/self/fd{spelled}/{descriptor}"
+
+
+def _dlopen_file(data: bytes, digest: Digest) -> ctypes.CDLL:
+    try:
+        with tempfile.TemporaryDirectory(prefix="tkc-") as folder:
+            path = Path(folder) / LIBRARY
+            path.write_bytes(data)
+            return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        raise LoadError(
+            f"the operating system refuses library {digest.short}: {error}. "
+            "Set TMPDIR to a folder from which code may be executed, if it is for that"
+        ) from error

@@ -1,0 +1,165 @@
+"""Load kernels before they are needed: outside graph capture, on every device, in parallel."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tkc.errors import ArtifactMissingError, SpecError
+from tkc.grids import load_grid
+from tkc.model import KernelSpec, ModelDims, Params, Specialization
+from tkc.registry import CatalogEntry, find_entry, load_catalog
+from tkc.runtime.device import DeviceInfo, DeviceLike, device_info
+from tkc.runtime.fallback import ReferenceKernel, missing_error
+from tkc.runtime.launch import LoadedKernel
+from tkc.runtime.table import load_kernel, specialization_of
+
+Call: TypeAlias = "tuple[str, Params] | Specialization | ModelDims"
+"""What to warm up: a kernel's name and a call's parameters, a specialization, or all that a model needs."""
+
+_SHOW_AFTER_S = 2.0
+_MOST_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupReport:
+    """What `warmup` did.
+
+    Attributes:
+        loaded: the kernels that are loaded now, in the order asked.
+        missed: why each of the others is not, by its specialization.
+        seconds: how long it took.
+    """
+
+    loaded: tuple[LoadedKernel, ...]
+    missed: Mapping[str, str]
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{len(self.loaded)} kernels loaded, {len(self.missed)} missed, {self.seconds:.2f} s"
+
+
+def warmup(what: str | Iterable[Call], device: DeviceLike = None, *, progress: bool = True) -> WarmupReport:
+    """Find, verify and load kernels now, on `device`, so that no later call has to.
+
+    ::
+
+        tkc.warmup("deepseek-v3", device="cuda:0")                                    # a grid
+        tkc.warmup([("moe.topk_gate", {"num_experts": 256, "num_topk": 8})])          # single calls
+
+    Args:
+        what: name of a grid, or any mix of ``(spec name, parameters)``, specializations, model dimensions.
+        device: None is the current CUDA device if there is one, else the CPU. Call it once for each device.
+        progress: show a bar on a terminal if it takes more than two seconds.
+
+    A miss is treated by the policy: `jit` compiles it, `reference` counts it as missed. Raises
+    ArtifactMissingError, naming every miss, if the policy is `error`; SpecError or TkcError for a name that
+    is not known, before anything is loaded. Other failures (a compile, a damaged layer) are raised too, the
+    first of them, after everything else was loaded.
+    """
+    started = time.monotonic()
+    where = device_info(device)
+    wanted = tuple(_wanted(what, where))
+    with ThreadPoolExecutor(min(_MOST_THREADS, 2 * (os.cpu_count() or 1)), "tkc-warmup") as pool:
+        futures = [
+            pool.submit(load_kernel, spec, specialization, where, params)
+            for spec, specialization, params in wanted
+        ]
+        _wait(futures, show=progress)
+    return _report(wanted, futures, started)
+
+
+_Wanted: TypeAlias = "tuple[KernelSpec, Specialization, Params | None]"
+
+
+def _wanted(what: str | Iterable[Call], device: DeviceInfo) -> Iterator[_Wanted]:
+    """What to load, each specialization once."""
+    calls: Iterable[Call] = load_grid(what) if isinstance(what, str) else what
+    seen = set[Specialization]()
+    for call in calls:
+        for wanted in _expand(call, device):
+            if wanted[1] not in seen:
+                seen.add(wanted[1])
+                yield wanted
+
+
+def _expand(call: Call, device: DeviceInfo) -> Iterator[_Wanted]:
+    if isinstance(call, Specialization):
+        yield find_entry(call.spec).spec, call, None
+    elif isinstance(call, ModelDims):
+        for entry in _supported(device):
+            for params in entry.spec.grid(call):
+                yield entry.spec, entry.spec.bind(**params), params
+    elif isinstance(call, tuple) and len(call) == 2:
+        spec = find_entry(call[0]).spec
+        yield spec, specialization_of(spec, call[1]), call[1]
+    else:
+        raise SpecError(
+            f"cannot warm up {call!r}; expected the name of a grid, or a list of (spec name, parameters), "
+            "specializations or model dimensions"
+        )
+
+
+def _supported(device: DeviceInfo) -> Iterator[CatalogEntry]:
+    return (entry for entry in load_catalog() if device.target.backend in entry.backends)
+
+
+def _report(
+    wanted: tuple[_Wanted, ...], futures: list[Future[LoadedKernel | ReferenceKernel]], started: float
+) -> WarmupReport:
+    loaded, missed = list[LoadedKernel](), dict[str, str]()
+    misses, others = list[ArtifactMissingError](), list[BaseException]()
+    for (_, specialization, _), future in zip(wanted, futures, strict=True):
+        error = future.exception()
+        if isinstance(error, ArtifactMissingError):
+            misses.append(error)
+        elif error is not None:
+            others.append(error)
+        elif isinstance(kernel := future.result(), LoadedKernel):
+            loaded.append(kernel)
+        else:
+            missed[str(specialization)] = "no artifact: its reference runs"
+    if misses:
+        raise missing_error(misses)
+    if others:
+        raise others[0]
+    return WarmupReport(tuple(loaded), missed, time.monotonic() - started)
+
+
+class _Bar(Protocol):
+    def advance(self) -> None: ...
+
+
+def _wait(futures: list[Future[LoadedKernel | ReferenceKernel]], *, show: bool) -> None:
+    deadline = time.monotonic() + _SHOW_AFTER_S
+    pending = iter(as_completed(futures))
+    for _ in pending:
+        if show and time.monotonic() > deadline and sys.stderr.isatty():
+            break
+    else:
+        return
+    with _bar(len(futures), sum(future.done() for future in futures)) as bar:
+        for _ in pending:
+            bar.advance()
+
+
+@contextmanager
+def _bar(total: int, done: int) -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("loading kernels"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total, completed=done)
+
+        class Bar:
+            def advance(self) -> None:
+                progress.advance(task)
+
+        yield Bar()
