@@ -1,0 +1,90 @@
+"""``moe.topk_gate`` for CUDA: one warp a token."""
+
+from dataclasses import dataclass
+
+import tilelang.language as T
+
+from kernel_specs.moe._selection import CROSSED_OUT, WARP, Chunks, pick, rank_key
+from tkc.model import Specialization, Target
+
+PASS_CONFIGS: dict[str, object] = {
+    # Warps share nothing; each orders its own accesses to shared memory with sync_warp.
+    "tl.disable_thread_storage_sync": True,
+    # Every index below is in range as written.
+    "tl.disable_safe_memory_legalize": True,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Tuning choices.
+
+    Attributes:
+        warps: of a block, each with a token of its own.
+        whole_rows: give rows that fill their chunks a path without bounds, a sixth fewer instructions.
+    """
+
+    warps: int = 4
+    whole_rows: bool = True
+
+
+DEFAULT = Config()
+
+
+def build(specialization: Specialization, target: Target, config: Config = DEFAULT):
+    """Give the program for up to ``max_experts`` experts."""
+    chunks = Chunks(specialization.int("max_experts"))
+    warps = config.warps
+    num_tokens, num_experts = T.dynamic("num_tokens"), T.dynamic("num_experts")
+    num_topk, scores_stride = T.dynamic("num_topk"), T.dynamic("scores_stride")
+
+    @T.prim_func
+    def topk_gate(
+        scores: T.StridedTensor[(num_tokens, num_experts), (scores_stride, 1), "float32"],
+        topk_idx: T.Tensor[(num_tokens, num_topk), "int64"],
+    ):
+        with T.Kernel(T.ceildiv(num_tokens, warps), threads=warps * WARP) as block:
+            thread = T.get_thread_binding()
+            warp, lane = thread // WARP, thread % WARP
+            keys = T.alloc_shared((warps, chunks.words), "int32")
+            # Warps past the end repeat the last token, so that none diverges.
+            token = T.alloc_var("int32")
+            token = T.min(block * warps + warp, num_tokens - 1)
+            T.pdl_sync()
+            if config.whole_rows and num_experts == chunks.capacity:
+                load_whole_row(scores, token, chunks, keys, warp, lane)
+            else:
+                load_row(scores, token, num_experts, chunks, keys, warp, lane)
+            T.sync_warp()
+            picked = pick(chunks, keys, warp, lane, num_topk)
+            if lane < num_topk:
+                topk_idx[token, lane] = T.cast(picked, "int64")
+            T.pdl_trigger()
+
+    return topk_gate
+
+
+@T.macro
+def load_whole_row(scores, token, chunks, keys, warp, lane):
+    """Put the keys of a row that fills its chunks where `pick` expects them."""
+    row = T.alloc_local((chunks.size,), "float32")
+    for i in T.unroll(chunks.size):
+        row[i] = scores[token, i * WARP + lane]
+    for i in T.unroll(chunks.size):
+        keys[warp, chunks.place(i * WARP + lane)] = rank_key(row[i])
+
+
+@T.macro
+def load_row(scores, token, num_experts, chunks, keys, warp, lane):
+    """Put the keys of a row where `pick` expects them, and cross out the room that is left."""
+    row = T.alloc_local((chunks.size,), "float32")
+    for i in T.unroll(chunks.size):
+        row[i] = 0
+        if i * WARP + lane < num_experts:
+            row[i] = scores[token, i * WARP + lane]
+    for i in T.unroll(chunks.size):
+        key = T.alloc_var("int32")
+        key = rank_key(row[i])
+        if i * WARP + lane >= num_experts:
+            key = CROSSED_OUT
+        keys[warp, chunks.place(i * WARP + lane)] = key
