@@ -12,6 +12,7 @@ LEVEL = int(os.environ.get("TKC_TEST_LEVEL", "1"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-benchmark", action="store_true", help="run tests/bench, which measures speed")
+    parser.addoption("--store", metavar="DIR", help="tests/device: the store to run artifacts from")
     parser.addoption("--peer", action="store_true", help="measure the peer beside ours, where it is installed")
 
 
