@@ -1,0 +1,1 @@
+"""Transposes of the last two dimensions."""
