@@ -81,7 +81,7 @@ class MissLog:
         for line in self._lines():
             try:
                 entry, time_s = _parse(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 damaged_lines += 1
                 continue
             name = canonical(entry)

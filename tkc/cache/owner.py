@@ -40,7 +40,7 @@ class Owner:
             return cls(
                 str(record["host"]), int(record["namespace"]), int(record["pid"]), float(record["since_s"])
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def to_bytes(self) -> bytes:

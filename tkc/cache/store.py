@@ -225,7 +225,7 @@ class Store:
     def _refuse_read_only(self) -> None:
         if not self.writable:
             raise StoreReadOnlyError(
-                f"store {self.root} is a read-only layer. Write to the user store; TKC_CACHE_DIR says where it is"
+                f"store {self.root} is a read-only layer. Write to the user store (TKC_CACHE_DIR)"
             )
 
     # Listing: lazy, and tolerant of entries that are damaged or vanish meanwhile
