@@ -1,0 +1,1 @@
+"""A catalogue of small kernels that the compiler's tests compile."""

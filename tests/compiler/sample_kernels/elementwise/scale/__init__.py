@@ -1,0 +1,1 @@
+"""Multiply by a number."""

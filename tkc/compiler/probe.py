@@ -1,0 +1,335 @@
+"""Ask the installed tools who they are, and where."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+from tkc.compiler.stages import CompileOptions
+from tkc.compiler.trees import Tree, digest_trees
+from tkc.errors import ToolchainError
+from tkc.model import Backend, Component, Host, Stage, Target, Toolchain
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools that compile for one target and host: who they are, and where.
+
+    Attributes:
+        toolchain: name, version and content digest of each; all that enters a key.
+        assembler: nvrtc, nvcc, bisheng, or none.
+        device_compiler: NVRTC's library, the nvcc program, or bisheng.
+        device_linker: CANN's ld.lld.
+        includes: folders of the device compile, in order.
+        cc: command of the host C compiler, with the option that names its target.
+        cc_includes: folders of the host compile.
+        missing: for each stage that cannot run here, what is missing, where it was looked for, and how to get it.
+        kept: folder that outlives the process, for what can be made again; None if there is none.
+    """
+
+    toolchain: Toolchain
+    assembler: str = "none"
+    device_compiler: Path | None = None
+    device_linker: Path | None = None
+    includes: tuple[Path, ...] = ()
+    cc: tuple[str, ...] = ()
+    cc_includes: tuple[Path, ...] = ()
+    missing: Mapping[Stage, str] = field(default_factory=dict)
+    kept: Path | None = None
+
+    def require(self, *stages: Stage) -> None:
+        """Raise ToolchainError, saying what is missing, unless every stage can run here."""
+        for stage in stages:
+            if stage in self.missing:
+                raise ToolchainError(self.missing[stage])
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A writable folder for what can be made again: precompiled headers, runtime objects, a compiler's cache."""
+        if self.kept is not None:
+            try:
+                self.kept.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                pass
+            else:
+                if os.access(self.kept, os.W_OK):
+                    return self.kept
+        return _process_scratch()
+
+    @property
+    def cc_env(self) -> dict[str, str]:
+        """The whole environment of the host C compiler."""
+        cache = str(self.scratch / "cc")
+        return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": cache}
+
+
+def probe(target: Target, host: Host, options: CompileOptions, *, stamps_dir: Path | None) -> Tools:
+    """Find the tools that compile for `target` and `host`.
+
+    A missing tool is not an error here: `Tools.require` raises for the stages that need it. Content
+    digests are remembered in `stamps_dir` (see `digest_trees`). Imports no tool.
+    """
+    lowering = _find_lowering(target, stamps_dir)
+    device = _find_device_compiler(target, options, stamps_dir)
+    linking = _find_host_compiler(host, stamps_dir)
+    missing = {Stage.LOWER: lowering.missing, Stage.ASSEMBLE: device.missing, Stage.LINK: linking.missing}
+    return Tools(
+        toolchain=Toolchain(lowering.components + device.components + linking.components),
+        assembler=device.assembler,
+        device_compiler=device.compiler,
+        device_linker=device.linker,
+        includes=device.includes,
+        cc=linking.command,
+        cc_includes=linking.includes,
+        missing={stage: message for stage, message in missing.items() if message},
+        kept=stamps_dir / "scratch" if stamps_dir is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowering:
+    components: tuple[Component, ...] = ()
+    missing: str = ""
+
+
+def _find_lowering(target: Target, stamps_dir: Path | None) -> _Lowering:
+    tilelang, tvm_ffi, z3 = (package_folder(name) for name in ("tilelang", "tvm_ffi", "z3"))
+    if tilelang is None or tvm_ffi is None or z3 is None:
+        return _Lowering(missing=_not_installed("tilelang", "lowering kernels", "pip install 'tkc[build]'"))
+    skip = frozenset({"src", "3rdparty/cutlass", "3rdparty/tvm/src", "3rdparty/tvm/include"})
+    code = (".py", ".so")
+    components = (
+        _component("tilelang", "tilelang", (Tree("tilelang", tilelang, code, skip),), stamps_dir),
+        _component("tvm-ffi", "apache-tvm-ffi", (Tree("tvm_ffi", tvm_ffi, code),), stamps_dir),
+        _component("z3", "z3-solver", (Tree("z3", z3, code),), stamps_dir),
+    )
+    if target.backend is Backend.ASCEND:
+        components += (_templates_component(tilelang, stamps_dir),)
+    return _Lowering(components)
+
+
+def _templates_component(tilelang: Path, stamps_dir: Path | None) -> Component:
+    trees = (
+        Tree("tl_templates", tilelang / "src" / "tl_templates"),
+        Tree("cutlass", tilelang / "3rdparty" / "cutlass" / "include"),
+    )
+    return _component("tilelang-templates", "tilelang", trees, stamps_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceCompiler:
+    assembler: str = "none"
+    compiler: Path | None = None
+    linker: Path | None = None
+    includes: tuple[Path, ...] = ()
+    components: tuple[Component, ...] = ()
+    missing: str = ""
+
+
+def _find_device_compiler(target: Target, options: CompileOptions, stamps_dir: Path | None) -> _DeviceCompiler:
+    if target.backend is Backend.CUDA:
+        return _find_cuda(options.assembler or "nvrtc", stamps_dir)
+    if target.backend is Backend.ASCEND:
+        return _find_bisheng(stamps_dir)
+    return _DeviceCompiler()
+
+
+def _find_cuda(assembler: str, stamps_dir: Path | None) -> _DeviceCompiler:
+    tilelang = package_folder("tilelang")
+    if tilelang is None:
+        return _DeviceCompiler(missing=_not_installed("tilelang", "its device headers", "pip install 'tkc[build]'"))
+    looked, root = _cuda_root(assembler)
+    if root is None:
+        return _DeviceCompiler(
+            missing=f"{assembler} is missing, which compiles CUDA source. Looked in: {'; '.join(looked)}. "
+            "Install it: pip install 'tkc[build]' (no system CUDA is needed)"
+        )
+    compiler = _cuda_compiler(root, assembler)
+    headers = root / "include"
+    if not (headers / "cuda_fp16.h").is_file():
+        return _DeviceCompiler(
+            missing=f"CUDA headers are missing: no cuda_fp16.h in {headers}. Install them: pip install 'tkc[build]'"
+        )
+    includes = (tilelang / "src", tilelang / "3rdparty" / "cutlass" / "include", headers)
+    cccl = headers / "cccl"
+    components = (
+        Component(assembler, _cuda_version(root), digest_trees(_cuda_compiler_trees(root, assembler), stamps_dir)),
+        Component("cuda-headers", _cuda_version(root), digest_trees((Tree("include", headers),), stamps_dir)),
+        _templates_component(tilelang, stamps_dir),
+    )
+    return _DeviceCompiler(assembler, compiler, None, (*includes, *((cccl,) if cccl.is_dir() else ())), components)
+
+
+def _cuda_root(assembler: str) -> tuple[list[str], Path | None]:
+    """Where CUDA is: the PyPI packages first, then a toolkit that the environment points to."""
+    candidates = {f"Python package nvidia ({folder})": folder for folder in _nvidia_folders()}
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            candidates[f"{variable} ({value})"] = Path(value)
+    if program := shutil.which("nvcc"):
+        candidates[f"PATH ({program})"] = Path(program).resolve().parent.parent
+    candidates["/usr/local/cuda"] = Path("/usr/local/cuda")
+    found = (root for root in candidates.values() if _cuda_compiler(root, assembler) is not None)
+    return list(candidates), next(found, None)
+
+
+def _nvidia_folders() -> list[Path]:
+    spec = importlib.util.find_spec("nvidia")
+    places = spec.submodule_search_locations if spec is not None else None
+    return sorted((folder for place in places or () for folder in Path(place).glob("cu[0-9]*")), reverse=True)
+
+
+def _cuda_compiler(root: Path, assembler: str) -> Path | None:
+    if assembler == "nvcc":
+        program = root / "bin" / "nvcc"
+        return program if program.is_file() else None
+    libraries = [path for folder in ("lib", "lib64") for path in sorted((root / folder).glob("libnvrtc.so.*"))]
+    return libraries[0] if libraries else None
+
+
+def _cuda_compiler_trees(root: Path, assembler: str) -> tuple[Tree, ...]:
+    if assembler == "nvcc":
+        return tuple(Tree(name, root / name) for name in ("bin", "nvvm") if (root / name).is_dir())
+    folder = "lib" if (root / "lib" / "libnvrtc.so.13").exists() else "lib64"
+    return tuple(Tree(path.name, path) for path in sorted((root / folder).glob("libnvrtc*.so.*")))
+
+
+def _cuda_version(root: Path) -> str:
+    """Version of the toolkit at `root`, from the macro in its cuda.h."""
+    try:
+        text = (root / "include" / "cuda.h").read_text(errors="replace")
+    except OSError:
+        return "unknown"
+    match = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text)
+    return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else "unknown"
+
+
+def _find_bisheng(stamps_dir: Path | None) -> _DeviceCompiler:
+    compiler, looked = _find_program("bisheng")
+    linker, looked_for_linker = _find_program("ld.lld", beside=compiler)
+    if compiler is None or linker is None:
+        name, places = ("bisheng", looked) if compiler is None else ("ld.lld", looked_for_linker)
+        return _DeviceCompiler(missing=_cann_missing(name, places))
+    trees = (Tree("bisheng", compiler.resolve()), Tree("ld.lld", linker.resolve()))
+    component = Component("bisheng", _program_version(compiler), digest_trees(trees, stamps_dir))
+    return _DeviceCompiler("bisheng", compiler, linker, (), (component,))
+
+
+def _find_program(name: str, beside: Path | None = None) -> tuple[Path | None, list[str]]:
+    """A program of CANN, and the places that were looked at."""
+    places: dict[str, Path] = {}
+    for variable in ("BISHENG_HOME", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        if root := os.environ.get(variable):
+            for below in ("bin", "compiler/ccec_compiler/bin", "."):
+                places[f"{variable} ({Path(root) / below})"] = Path(root) / below / name
+        else:
+            places[f"{variable} (not set)"] = Path()
+    if beside is not None:
+        places[f"beside bisheng ({beside.parent})"] = beside.with_name(name)
+    found = next((path for path in places.values() if path.name == name and os.access(path, os.X_OK)), None)
+    on_path = shutil.which(name) if found is None else None
+    return found or (Path(on_path) if on_path else None), [*places, "PATH"]
+
+
+def _cann_missing(name: str, places: list[str]) -> str:
+    return (
+        f"{name} is missing, which compiles for Ascend. Looked in: {'; '.join(places)}. Two ways on: install CANN "
+        "and set ASCEND_HOME_PATH to it; or keep what was lowered (`tkc build --emit source`), carry the store to a "
+        "machine that has CANN, and go on there with `tkc build --from-lowered`"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _HostCompiler:
+    command: tuple[str, ...] = ()
+    includes: tuple[Path, ...] = ()
+    components: tuple[Component, ...] = ()
+    missing: str = ""
+
+
+def _find_host_compiler(host: Host, stamps_dir: Path | None) -> _HostCompiler:
+    tvm_ffi = package_folder("tvm_ffi")
+    if tvm_ffi is None:
+        return _HostCompiler(missing=_not_installed("tvm_ffi", "its C headers", "pip install apache-tvm-ffi"))
+    includes = (tvm_ffi / "include",)
+    headers = tuple(Tree(name, tvm_ffi / "include" / name) for name in ("tvm/ffi/c_api.h", "dlpack/dlpack.h"))
+    components = (_component("tvm-ffi-headers", "apache-tvm-ffi", headers, stamps_dir),)
+    if (zig := package_folder("ziglang")) is not None:
+        command = (str(zig / "zig"), "cc", "-target", f"{host.arch}-linux-gnu.{host.glibc}")
+        return _HostCompiler(command, includes, (*components, _zig_component(zig, host, stamps_dir)))
+    if host.arch == Host.this_machine().arch and (gcc := shutil.which("cc") or shutil.which("gcc")):
+        return _HostCompiler((gcc,), includes, (*components, _gcc_component(gcc, stamps_dir)))
+    return _HostCompiler(
+        missing=f"no C compiler for host {host}. Looked for: Python package ziglang, which compiles for every host; "
+        f"cc and gcc on PATH, which compile for {Host.this_machine()} alone. Install one: pip install 'tkc[build]'"
+    )
+
+
+def _zig_component(zig: Path, host: Host, stamps_dir: Path | None) -> Component:
+    include = zig / "lib" / "libc" / "include"
+    family = "x86" if host.arch == "x86_64" else host.arch
+    trees = (
+        Tree("zig", zig / "zig"),
+        Tree("include", zig / "lib" / "include", (".h",)),
+        Tree("glibc", zig / "lib" / "libc" / "glibc"),
+        Tree("compiler_rt", zig / "lib" / "compiler_rt"),
+        *(
+            Tree(name, include / name)
+            for name in ("generic-glibc", "any-linux-any", f"{family}-linux-any", f"{family}-linux-gnu")
+            if (include / name).is_dir()
+        ),
+    )
+    return _component("cc", "ziglang", trees, stamps_dir)
+
+
+def _gcc_component(gcc: str, stamps_dir: Path | None) -> Component:
+    names = ("cc1", "as", "ld", "collect2")
+    programs = [Path(gcc), *(Path(_output(gcc, f"-print-prog-name={name}")) for name in names)]
+    found = [Path(path) for program in programs if (path := shutil.which(str(program)))]
+    trees = tuple(Tree(path.name, path.resolve()) for path in found)
+    version = f"{_output(gcc, '-dumpfullversion')} {_output(gcc, '-dumpmachine')}"
+    return Component("cc", f"gcc {version}", digest_trees(trees, stamps_dir))
+
+
+def _component(name: str, distribution: str, trees: tuple[Tree, ...], stamps_dir: Path | None) -> Component:
+    version = f"{distribution} {importlib.metadata.version(distribution)}"
+    return Component(name, version, digest_trees(trees, stamps_dir))
+
+
+def package_folder(name: str) -> Path | None:
+    """Where a package is installed, without importing it; None if it is not."""
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _not_installed(package: str, purpose: str, install: str) -> str:
+    return f"Python package {package} is missing, which {purpose} needs. Looked in: {sys.prefix}. Install it: {install}"
+
+
+def _program_version(program: Path) -> str:
+    lines = _output(str(program), "--version").splitlines()
+    return lines[0].strip() if lines else "unknown"
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    return done.stdout.strip()
+
+
+@cache
+def _process_scratch() -> Path:
+    """A folder for this process, removed when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix="tkc-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
