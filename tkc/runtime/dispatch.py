@@ -15,7 +15,7 @@ from typing import Any
 from tkc.cache import Hit, Layers, Miss
 from tkc.config import Settings
 from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Specialization
-from tkc.registry import CatalogEntry
+from tkc.registry import CatalogEntry, find_entry
 from tkc.runtime.device import DeviceInfo
 
 STORES_GROUP = "tkc.stores"
@@ -58,16 +58,15 @@ def forget_settings() -> None:
     """Read the environment again at the next use. For tests."""
     settings.cache_clear()
     layers.cache_clear()
-    _request_source.cache_clear()
+    _source.cache_clear()
     _neighbours.cache_clear()
 
 
 def request_for(entry: CatalogEntry, specialization: Specialization, device: DeviceInfo) -> Request:
     """What to ask the stores for. Raises SpecError if the kernel has no variant for the device's backend."""
     target = device.target
-    return Request(
-        specialization, _request_source(entry, target.backend), target.name, Host.this_machine().arch
-    )
+    source = _source(entry.spec.name, target.backend)
+    return Request(specialization, source, target.name, Host.this_machine().arch)
 
 
 def dispatch(request: Request, device: DeviceInfo) -> Hit | Miss:
@@ -139,8 +138,8 @@ def why_not_found(request: Request, miss: Miss) -> tuple[str, ...]:
 
 
 @cache
-def _request_source(entry: CatalogEntry, backend: Backend) -> Digest:
-    return entry.source_digest(backend)
+def _source(name: str, backend: Backend) -> Digest:
+    return find_entry(name).source_digest(backend)
 
 
 _Neighbours = Mapping[tuple[str, ...], tuple[tuple[Mapping[str, Any], Path], ...]]

@@ -90,6 +90,8 @@ class LoadedKernel:
 
     def _second_look(self, function: Launch, args: tuple[Any, ...], error: Exception) -> Exception | None:
         """What was wrong with a failed launch; None if a meaningless stride was, and it is launched now."""
+        if self.device.target.backend is not Backend.CPU and forked_after_loading():
+            return LoadError(forked(str(self.specialization), self.device))
         if problem := explain(self.spec, self.specialization, args, self.device):
             return problem
         plain = tuple(map(_with_plain_strides, self.spec.arguments(self.specialization), args))
@@ -101,9 +103,7 @@ class LoadedKernel:
             return self._failure(second)
         return None
 
-    def _failure(self, error: Exception) -> Exception:
-        if self.device.target.backend is not Backend.CPU and forked_after_loading():
-            return LoadError(forked(str(self.specialization), self.device))
+    def _failure(self, error: Exception) -> RuntimeError:
         return RuntimeError(f"{self.specialization}: launch on {self.device} failed: {error}")
 
 
