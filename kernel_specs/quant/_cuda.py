@@ -1,0 +1,135 @@
+"""Expressions and macros that the CUDA variants of the quantised operators share.
+
+Everything here works on values in registers. Functions that return expressions use each argument
+as often as they need: pass variables or loads, not costly expressions.
+"""
+
+from typing import Any
+
+import tilelang.language as T
+
+from kernel_specs.quant._formats import LARGEST, PACK
+
+_EXPONENT = 0x7F800000
+_INV_LARGEST = {"e4m3": float.fromhex("0x1.24924ap-9"), "e2m1": float.fromhex("0x1.555556p-3")}
+"""1 / LARGEST, rounded to float32."""
+
+
+def bits(value: Any) -> Any:
+    """The bits of a float32, as int32."""
+    return T.reinterpret(value, "int32")
+
+
+def from_bits(value: Any) -> Any:
+    """The float32 with these bits."""
+    return T.reinterpret(T.cast(value, "int32"), "float32")
+
+
+def exponent_byte(amax: Any, fmt: str) -> Any:
+    """The biased exponent of the least power of two that is not below ``amax / LARGEST[fmt]``.
+
+    254 at most: an infinite amax has the largest power of two, so that its block's finite values survive.
+    """
+    return T.min(((bits(amax * T.float32(_INV_LARGEST[fmt])) - 1) >> 23) + 1, 254)
+
+
+def power_of_two(byte: Any) -> Any:
+    """The float32 with this biased exponent; 0.0 for byte 0."""
+    return from_bits(byte << 23)
+
+
+def inverse_power_of_two(byte: Any) -> Any:
+    """1 / `power_of_two`, exactly, for bytes 1 to 254; 2**-127 is subnormal."""
+    return from_bits(T.max((254 - byte) << 23, 1 << 22))
+
+
+def e2m1_code(value: Any) -> Any:
+    """A uint32 whose low three bits are the magnitude of `value` in e2m1, plus 2 modulo 8. NaN counts as 6.
+
+    The magnitude, limited to 6, is added to 2**22 times its own power of two (at least 1): the sum's last place
+    is half of that power, so one addition rounds to nearest even at every scale. The sum's low bits then
+    count halves of that power (0 to 4); its exponent, shifted to stand for 2 codes a power, completes the code.
+    """
+    magnitude = T.min(T.abs(value), T.float32(6.0))
+    power = T.reinterpret(T.max(T.reinterpret(magnitude, "uint32") & _EXPONENT, 0x3F800000), "float32")
+    total = T.reinterpret(power * T.float32(4194304.0) + magnitude, "uint32")
+    return total + (total >> 22)
+
+
+def e2m1_word(values: Any, first: Any) -> Any:
+    """Eight e2m1 codes, of `values` from `first` on, as one uint32; the first is lowest."""
+    word = T.uint32(0)
+    for i in range(8):
+        value = values[first + i]
+        sign_and_junk = (T.reinterpret(value, "uint32") >> 28) & T.uint32(0xFFFFFFF8)
+        word = word | ((e2m1_code(value) & 7 | sign_and_junk) << (4 * i))
+    return word
+
+
+def e2m1_finished(word: Any) -> Any:
+    """`e2m1_word` without the 2 that each code has too much."""
+    signs = T.uint32(0x88888888)
+    return (((word | signs) - T.uint32(0x22222222)) & ~signs) | (word & signs)
+
+
+def e2m1_value(word: Any, index: Any) -> Any:
+    """Element `index` (0 to 7) of a word of e2m1 codes, as float32.
+
+    The code's bits are those of a float32 that is 2**126 times smaller, subnormal codes included.
+    """
+    sign = (word << (28 - 4 * index)) & T.uint32(0x80000000)
+    magnitude = (word >> (4 * index)) & T.uint32(7)
+    return T.reinterpret(sign | (magnitude << 22), "float32") * T.float32(2.0**126)
+
+
+def largest(fmt: str) -> Any:
+    """`LARGEST` as a float32 constant."""
+    return T.float32(LARGEST[fmt])
+
+
+def sf_of(amax: Any, fmt: str, kind: str) -> Any:
+    """The scale factor of a block, as it is stored; for ue8m0 the biased exponent, as int32."""
+    if kind == "float32":
+        return amax / largest(fmt)
+    if kind == "e4m3":
+        return T.cast(amax / largest(fmt), "float8_e4m3fn")
+    byte = exponent_byte(amax, fmt)
+    return byte if kind == "ue8m0" else power_of_two(byte)
+
+
+def inverse_of(amax: Any, fmt: str, kind: str) -> Any:
+    """What the elements of a block are multiplied by before they are rounded, as float32."""
+    if kind == "float32":
+        return largest(fmt) / amax
+    if kind == "e4m3":
+        return T.float32(1) / T.cast(T.cast(amax / largest(fmt), "float8_e4m3fn"), "float32")
+    return inverse_power_of_two(exponent_byte(amax, fmt))
+
+
+def sf_at(sf: Any, kind: str, m: Any, k: Any, per_channel: Any) -> Any:
+    """The scale factor of block row `m` and block column `k`, as float32.
+
+    Packed bytes run along a row of blocks, or along a column where blocks are one column wide (`per_channel`).
+    """
+    if kind != "ue8m0":
+        return T.cast(sf[m, k], "float32")
+    along_row = (sf[m, k // PACK] >> (k % PACK * 8)) & 255
+    if per_channel is False:
+        return power_of_two(along_row)
+    along_column = (sf[m // PACK, k] >> (m % PACK * 8)) & 255
+    return power_of_two(T.if_then_else(per_channel, along_column, along_row))
+
+
+def stochastic_bits(values: Any, first: Any, index: Any) -> Any:
+    """Random bits for the four float32 `values` from `first` on, at position `index` of their row: a hash of both."""
+    h = T.cast(index, "uint32")
+    for i, factor in enumerate((0x5671D42B, 0x9995E499, 0xACE1B8A5, 0xE153538D)):
+        h = h + T.reinterpret(values[first + i], "uint32") * T.uint32(factor)
+    h = (h ^ (h >> 23)) * T.uint32(0x7FEB352D)
+    return h ^ (h >> 16)
+
+
+def stochastic_round_bits(hashed: Any, factor: int) -> Any:
+    """Bits for one rounding instruction, from `stochastic_bits`."""
+    bits = hashed * T.uint32(factor)
+    return bits ^ (bits >> 11)
