@@ -48,6 +48,7 @@ def lower(unit: Unit, folder: Path) -> StageOutput:
         "entry": "__tvm_ffi_main",
         "function": name,
         "parameters": [argument.name for argument in arguments],
+        "pass_configs": pass_configs(unit.entry, unit.target.backend),
         "kernels": [_kernel_facts(kernel, device_source, arguments) for kernel in kernels],
     }
     return StageOutput((device_name, HOST_SOURCE, *headers), facts)

@@ -31,6 +31,7 @@ class Tools:
         assembler: nvrtc, nvcc, bisheng, or none.
         device_compiler: NVRTC's library, the nvcc program, or bisheng.
         device_linker: CANN's ld.lld.
+        ptxas: the program that turns NVRTC's PTX into a device binary.
         includes: folders of the device compile, in order.
         cc: command of the host C compiler, with the option that names its target.
         cc_includes: folders of the host compile.
@@ -42,6 +43,7 @@ class Tools:
     assembler: str = "none"
     device_compiler: Path | None = None
     device_linker: Path | None = None
+    ptxas: Path | None = None
     includes: tuple[Path, ...] = ()
     cc: tuple[str, ...] = ()
     cc_includes: tuple[Path, ...] = ()
@@ -89,6 +91,7 @@ def probe(target: Target, host: Host, options: CompileOptions, *, stamps_dir: Pa
         assembler=device.assembler,
         device_compiler=device.compiler,
         device_linker=device.linker,
+        ptxas=device.ptxas,
         includes=device.includes,
         cc=linking.command,
         cc_includes=linking.includes,
@@ -132,6 +135,7 @@ class _DeviceCompiler:
     assembler: str = "none"
     compiler: Path | None = None
     linker: Path | None = None
+    ptxas: Path | None = None
     includes: tuple[Path, ...] = ()
     components: tuple[Component, ...] = ()
     missing: str = ""
@@ -148,40 +152,41 @@ def _find_device_compiler(target: Target, options: CompileOptions, stamps_dir: P
 def _find_cuda(assembler: str, stamps_dir: Path | None) -> _DeviceCompiler:
     tilelang = package_folder("tilelang")
     if tilelang is None:
-        return _DeviceCompiler(missing=_not_installed("tilelang", "its device headers", "pip install 'tkc[build]'"))
-    looked, root = _cuda_root(assembler)
+        return _DeviceCompiler(missing=_not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'"))
+    roots = _cuda_roots()
+    root = next((root for root in roots.values() if _cuda_lacks(root, assembler) is None), None)
     if root is None:
+        looked = "; ".join(f"{place}: no {_cuda_lacks(folder, assembler)}" for place, folder in roots.items())
         return _DeviceCompiler(
-            missing=f"{assembler} is missing, which compiles CUDA source. Looked in: {'; '.join(looked)}. "
+            missing=f"the CUDA compiler {assembler} is missing, or a part of it. Looked in {looked}. "
             "Install it: pip install 'tkc[build]' (no system CUDA is needed)"
         )
-    compiler = _cuda_compiler(root, assembler)
-    headers = root / "include"
-    if not (headers / "cuda_fp16.h").is_file():
-        return _DeviceCompiler(
-            missing=f"CUDA headers are missing: no cuda_fp16.h in {headers}. Install them: pip install 'tkc[build]'"
-        )
-    includes = (tilelang / "src", tilelang / "3rdparty" / "cutlass" / "include", headers)
-    cccl = headers / "cccl"
+    headers, version = root / "include", _cuda_version(root)
+    places = (tilelang / "src", tilelang / "3rdparty" / "cutlass" / "include", headers, headers / "cccl")
     components = (
-        Component(assembler, _cuda_version(root), digest_trees(_cuda_compiler_trees(root, assembler), stamps_dir)),
-        Component("cuda-headers", _cuda_version(root), digest_trees((Tree("include", headers),), stamps_dir)),
+        Component(assembler, version, digest_trees(_cuda_compiler_trees(root, assembler), stamps_dir)),
+        Component("cuda-headers", version, digest_trees((Tree("include", headers),), stamps_dir)),
         _templates_component(tilelang, stamps_dir),
     )
-    return _DeviceCompiler(assembler, compiler, None, (*includes, *((cccl,) if cccl.is_dir() else ())), components)
+    return _DeviceCompiler(
+        assembler=assembler,
+        compiler=root / "bin" / "nvcc" if assembler == "nvcc" else _nvrtc_libraries(root)[0],
+        ptxas=root / "bin" / "ptxas",
+        includes=tuple(place for place in places if place.is_dir()),
+        components=components,
+    )
 
 
-def _cuda_root(assembler: str) -> tuple[list[str], Path | None]:
-    """Where CUDA is: the PyPI packages first, then a toolkit that the environment points to."""
-    candidates = {f"Python package nvidia ({folder})": folder for folder in _nvidia_folders()}
+def _cuda_roots() -> dict[str, Path]:
+    """Where CUDA may be: the PyPI packages first, then toolkits that the environment points to."""
+    roots = {f"Python package nvidia ({folder})": folder for folder in _nvidia_folders()}
+    roots = roots or {f"Python packages nvidia-cuda-* ({sys.prefix})": Path(sys.prefix)}
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if value := os.environ.get(variable):
-            candidates[f"{variable} ({value})"] = Path(value)
+            roots[f"{variable} ({value})"] = Path(value)
     if program := shutil.which("nvcc"):
-        candidates[f"PATH ({program})"] = Path(program).resolve().parent.parent
-    candidates["/usr/local/cuda"] = Path("/usr/local/cuda")
-    found = (root for root in candidates.values() if _cuda_compiler(root, assembler) is not None)
-    return list(candidates), next(found, None)
+        roots[f"PATH ({program})"] = Path(program).resolve().parent.parent
+    return {**roots, "/usr/local/cuda": Path("/usr/local/cuda")}
 
 
 def _nvidia_folders() -> list[Path]:
@@ -190,19 +195,27 @@ def _nvidia_folders() -> list[Path]:
     return sorted((folder for place in places or () for folder in Path(place).glob("cu[0-9]*")), reverse=True)
 
 
-def _cuda_compiler(root: Path, assembler: str) -> Path | None:
-    if assembler == "nvcc":
-        program = root / "bin" / "nvcc"
-        return program if program.is_file() else None
-    libraries = [path for folder in ("lib", "lib64") for path in sorted((root / folder).glob("libnvrtc.so.*"))]
-    return libraries[0] if libraries else None
+def _cuda_lacks(root: Path, assembler: str) -> str | None:
+    """The first part of a CUDA toolkit that `root` does not have; None if it has all."""
+    if assembler == "nvcc" and not (root / "bin" / "nvcc").is_file():
+        return "bin/nvcc"
+    if assembler == "nvrtc" and not _nvrtc_libraries(root):
+        return "lib/libnvrtc.so"
+    parts = ("bin/ptxas", "include/cuda.h", "include/cuda_fp16.h", "include/crt/host_config.h", "include/cccl/cuda")
+    return next((part for part in parts if not (root / part).exists()), None)
+
+
+def _nvrtc_libraries(root: Path) -> list[Path]:
+    """NVRTC's library, then those that it loads."""
+    folders = [root / "lib", root / "lib64"]
+    return [path for folder in folders for stem in ("", "-builtins") for path in sorted(folder.glob(f"libnvrtc{stem}.so.*"))]
 
 
 def _cuda_compiler_trees(root: Path, assembler: str) -> tuple[Tree, ...]:
     if assembler == "nvcc":
-        return tuple(Tree(name, root / name) for name in ("bin", "nvvm") if (root / name).is_dir())
-    folder = "lib" if (root / "lib" / "libnvrtc.so.13").exists() else "lib64"
-    return tuple(Tree(path.name, path) for path in sorted((root / folder).glob("libnvrtc*.so.*")))
+        return (Tree("bin", root / "bin"), *((Tree("nvvm", root / "nvvm"),) if (root / "nvvm").is_dir() else ()))
+    files = (*_nvrtc_libraries(root), root / "bin" / "ptxas")
+    return tuple(Tree(path.name, path) for path in files)
 
 
 def _cuda_version(root: Path) -> str:

@@ -69,7 +69,7 @@ def compile_action(unit: Unit, toolchain: Toolchain) -> Action:
     fields = {
         **_lowered_from(unit),
         "host": _host_fields(unit.host),
-        "flags": _device_flags(unit, toolchain),
+        "flags": device_flags(unit),
         "assembler": assembler_of(toolchain),
         "toolchain": toolchain.fields(),
         "device_runtime": device_runtime_digest(unit.target.backend),
@@ -95,7 +95,7 @@ def assemble_action(unit: Unit, lowered: Manifest, toolchain: Toolchain) -> Acti
         "source": lowered.file(name).digest,
         "kernels": lowered.facts["kernels"],
         "arch": unit.target.arch,
-        "flags": _device_flags(unit, toolchain),
+        "flags": device_flags(unit),
         "assembler": assembler_of(toolchain),
         "toolchain": toolchain.only(*ASSEMBLE_TOOLS).fields(),
         "tkc": _implementation(*_ASSEMBLE_FILES),
@@ -136,6 +136,13 @@ def device_runtime_digest(backend: Backend) -> Digest:
     return Digest.of_fields("tkc.device_runtime/1", {name: Digest.of_bytes(text.encode()) for name, text in sources.items()})
 
 
+def device_flags(unit: Unit) -> tuple[str, ...]:
+    """Every option of the device compile that can change its output; no paths."""
+    from tkc.compiler.assemble import flags
+
+    return flags(unit)
+
+
 def pass_configs(entry: CatalogEntry, backend: Backend) -> Mapping[str, Any]:
     """Read a variant's ``PASS_CONFIGS`` without importing it.
 
@@ -162,8 +169,8 @@ LINK_TOOLS = ("cc", "tvm-ffi-headers")
 
 # tkc's own files that decide what a stage gives, as patterns.
 _LOWER_FILES = ("lower.py", "host_c.py")
-_ASSEMBLE_FILES = ("assemble/*.py", "resources.py")
-_LINK_FILES = ("link.py", "link_headers/**/*.h")
+_ASSEMBLE_FILES = ("assemble/**/*", "resources.py")
+_LINK_FILES = ("link.py", "link_headers/**/*")
 
 
 def _lowered_from(unit: Unit) -> dict[str, Any]:
@@ -181,16 +188,11 @@ def _host_fields(host: Host) -> dict[str, str]:
     return {"arch": host.arch, "glibc": host.glibc}
 
 
-def _device_flags(unit: Unit, toolchain: Toolchain) -> tuple[str, ...]:
-    from tkc.compiler.assemble import flags
-
-    return flags(unit, assembler_of(toolchain))
-
-
 @cache
 def _implementation(*patterns: str) -> Digest:
     folder = Path(__file__).parent
-    paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    found = (path for pattern in patterns for path in folder.glob(pattern))
+    paths = sorted(path for path in found if path.is_file() and path.suffix != ".pyc")
     return Digest.of_fields(
         "tkc.implementation/1", {path.relative_to(folder).as_posix(): Digest.of_file(path) for path in paths}
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tkc.compiler.assemble import ascend, cuda
 from tkc.compiler.probe import Tools
-from tkc.compiler.stages import StageOutput, Unit
+from tkc.compiler.stages import StageOutput, Unit, pass_configs
 from tkc.model import Backend, Manifest, Stage
 
 __all__ = ["assemble", "flags"]
@@ -29,10 +29,10 @@ def assemble(
     raise ValueError(f"nothing to assemble for {unit.target}")
 
 
-def flags(unit: Unit, assembler: str) -> tuple[str, ...]:
+def flags(unit: Unit) -> tuple[str, ...]:
     """Every option of the device compile that can change its output; no paths."""
     if unit.target.backend is Backend.CUDA:
-        return cuda.flags(unit, assembler)
+        return cuda.flags(unit, pass_configs(unit.entry, Backend.CUDA))
     if unit.target.backend is Backend.ASCEND:
         return ascend.flags(unit)
     return unit.options.flags
