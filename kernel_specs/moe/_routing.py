@@ -13,8 +13,8 @@ EXPERT_BUCKETS = (64, 128, 256, 384, 512, 1024)
 MAX_EXPERTS = EXPERT_BUCKETS[-1]
 
 EXPERT_BUCKET_WHY = (
-    "each lane of a warp ranks max_experts / 32 experts in an unrolled loop, and their keys live in shared memory "
-    "of that size; any number of experts up to it is served, so six values cover every model"
+    "each lane of a warp loads max_experts / 32 scores in an unrolled loop, and their keys fill shared "
+    "memory of that size; any number of experts up to it is served, so six values cover every model"
 )
 
 BUCKET_OF = tuple(next(b for b in EXPERT_BUCKETS if b >= n) for n in range(MAX_EXPERTS + 1))
@@ -32,4 +32,6 @@ def check_topk(num_topk: int, num_experts: int = MAX_TOPK) -> None:
     """Raise SpecError unless `num_topk` picks can be made among `num_experts`."""
     most = min(num_experts, MAX_TOPK)
     if not 1 <= num_topk <= most:
-        raise SpecError(f"num_topk is {num_topk}; expected 1 to {most} (the experts there are, at most {MAX_TOPK})")
+        raise SpecError(
+            f"num_topk is {num_topk}; expected 1 to {most} (the experts there are, at most {MAX_TOPK})"
+        )

@@ -1,14 +1,16 @@
 """Pieces of the kernels that pick the best experts: ranking keys, and picking with one warp a token.
 
-A warp holds the keys of a token in shared memory, in 32 *chunks* of consecutive experts, one a lane. Each lane
-knows the largest key of its chunk, its *head*. A pick takes the largest head, finds which chunk and which place
-in it (the first of equals, so the smaller index wins), crosses the key out, and finds that chunk's new head, with
-the whole warp at work each time. What a pick costs depends neither on the number of experts nor on the values.
+A warp holds the keys of a token in shared memory, in 32 *chunks* of consecutive experts, one a lane.
+Each lane knows the largest key of its chunk, its *head*. A pick takes the largest head, finds which chunk
+and which place in it (the first of equals, so the smaller index wins), crosses the key out, and finds that
+chunk's new head, with the whole warp at work each time. What a pick costs depends neither on the number of
+experts nor on their scores.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tilelang.language as T
 
@@ -19,7 +21,7 @@ CROSSED_OUT = -(2**31)
 
 
 @T.macro
-def rank_key(score):
+def rank_key(score: Any) -> Any:
     """Integer that orders as `score` does: -0.0 equals 0.0, NaN equals minus infinity."""
     bits = T.reinterpret(T.max(score, -T.infinity("float32")), "int32")
     return T.if_then_else(bits < 0, CROSSED_OUT - bits, bits)
@@ -42,7 +44,7 @@ class Chunks:
 
     @property
     def stride(self) -> int:
-        """Words from one chunk to the next: chosen so that lanes reading their own chunks meet no bank conflict."""
+        """Words from one chunk to the next, so that lanes reading their own chunks meet no bank conflict."""
         return self.size + 4 if self.size % 8 == 0 else self.size
 
     @property
@@ -50,19 +52,19 @@ class Chunks:
         """Words of one token's keys."""
         return WARP * self.stride
 
-    def place(self, index):
+    def place(self, index: Any) -> Any:
         """Word that holds the key of candidate `index`."""
         return index + index // self.size * (self.stride - self.size)
 
 
 @T.macro
-def first_lane(predicate):
-    """The lowest lane for which `predicate` holds; -1 if there is none. All lanes of the warp must call it."""
+def first_lane(predicate: Any) -> Any:
+    """The lowest lane for which `predicate` holds, -1 if there is none. All lanes of a warp call it."""
     return T.__ffs(T.cast(T.ballot_sync(predicate), "int32")) - 1
 
 
 @T.macro
-def pick(chunks, keys, warp, lane, num_topk):
+def pick(chunks: Chunks, keys: Any, warp: Any, lane: Any, num_topk: Any) -> Any:
     """Give lane j of a warp the index of the j-th best candidate, and 0 to lanes from `num_topk` on.
 
     Args:

@@ -1,15 +1,17 @@
 """``moe.normalize_weight`` for the CPU: plain loops."""
 
-import tilelang.language as T
+from typing import Any
+
+import tilelang.cpu.language as T
 
 from kernel_specs.moe._weights import EPSILON, HALVES
 from tkc.model import Specialization, Target
 
 
-def build(specialization: Specialization, target: Target):
+def build(specialization: Specialization, target: Target) -> Any:
     """Give the program, which serves any number of weights up to 32."""
     num_tokens, num_topk = T.dynamic("num_tokens"), T.dynamic("num_topk")
-    weights_stride = T.dynamic("weights_stride")
+    weights_stride = T.dynamic("weights_stride", "int64")
 
     @T.prim_func
     def normalize_weight(

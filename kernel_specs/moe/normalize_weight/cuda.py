@@ -1,9 +1,11 @@
 """``moe.normalize_weight`` for CUDA: a group of lanes a token, one weight a lane."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import tilelang.language as T
 
+from kernel_specs._cuda import has_pdl
 from kernel_specs.moe._weights import EPSILON, HALVES
 from tkc.model import Specialization, Target
 
@@ -24,15 +26,16 @@ class Config:
 DEFAULT = Config()
 
 
-def build(specialization: Specialization, target: Target, config: Config = DEFAULT):
+def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
     """Give the program, which serves any number of weights up to 32.
 
-    A token's lanes are the smallest power of two that holds its weights. Lanes without a weight add zeros, which
-    changes no bit of the denominator: x + 0 is x, and 1e-20 - 0 is 1e-20.
+    A token's lanes are the smallest power of two that holds its weights. Lanes without a weight add zeros,
+    which changes no bit of the denominator: x + 0 is x, and 1e-20 - 0 is 1e-20.
     """
     threads = config.threads
+    pdl = has_pdl(target)
     num_tokens, num_topk = T.dynamic("num_tokens"), T.dynamic("num_topk")
-    weights_stride = T.dynamic("weights_stride")
+    weights_stride = T.dynamic("weights_stride", "int64")
     group_bits = sum(T.cast(num_topk > half, "int32") for half in HALVES)
 
     @T.prim_func
@@ -52,7 +55,8 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             weight = T.alloc_var("float32")
             weight = 0
             total = T.alloc_var("float32")
-            T.pdl_sync()
+            if pdl:
+                T.pdl_sync()
             if token < num_tokens and lane < num_topk:
                 weight = topk_weights[token, lane]
             total = weight
@@ -64,6 +68,7 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 normalized_weights[token, lane] = weight / total
                 if lane == 0:
                     denominator[token] = total
-            T.pdl_trigger()
+            if pdl:
+                T.pdl_trigger()
 
     return normalize_weight

@@ -23,7 +23,7 @@ def normalize_weight(topk_weights: torch.Tensor) -> tuple[torch.Tensor, torch.Te
         topk_weights: ``[num_tokens, num_topk]``, float32, `num_topk` at most 32.
 
     Returns:
-        The denominators ``[num_tokens]`` and the weights divided by them, ``[num_tokens, num_topk]``; float32.
+        The denominators ``[num_tokens]``, and the weights divided by them, ``[num_tokens, num_topk]``.
     """
     sums = list(topk_weights.unbind(1))
     for half in _HALVES:
@@ -37,12 +37,22 @@ def normalize_weight(topk_weights: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, object]]:
     """Give launch arguments that cover the edges of what the kernel serves; outputs are poisoned."""
     generator = torch.Generator().manual_seed(seed)
-    for num_tokens, num_topk in ((1, 8), (129, 8), (65, 6), (31, 1), (17, 2), (33, 9), (40, 31), (5, 32), (0, 8)):
+    for num_tokens, num_topk in (
+        (1, 8),
+        (129, 8),
+        (65, 6),
+        (31, 1),
+        (17, 2),
+        (33, 9),
+        (40, 31),
+        (5, 32),
+        (0, 8),
+    ):
         shape = (num_tokens, num_topk)
         yield _launch(torch.rand(shape, generator=generator))
         yield _launch(_wide(shape, generator))
         yield _launch(torch.rand(num_tokens, num_topk + 3, generator=generator)[:, :num_topk])
-    for constant in (0.0, -0.0, 1e-20, 1e-42, float("inf"), float("nan")):
+    for constant in (0.0, -0.0, 1e-20, 1e-42):
         yield _launch(torch.full((3, 8), constant))
 
 

@@ -1,16 +1,18 @@
 """``moe.topk_gate`` for the CPU: plain loops."""
 
-import tilelang.language as T
+from typing import Any
+
+import tilelang.cpu.language as T
 
 from kernel_specs.moe._selection import CROSSED_OUT, rank_key
 from tkc.model import Specialization, Target
 
 
-def build(specialization: Specialization, target: Target):
+def build(specialization: Specialization, target: Target) -> Any:
     """Give the program for up to ``max_experts`` experts."""
     max_experts = specialization.int("max_experts")
     num_tokens, num_experts = T.dynamic("num_tokens"), T.dynamic("num_experts")
-    num_topk, scores_stride = T.dynamic("num_topk"), T.dynamic("scores_stride")
+    num_topk, scores_stride = T.dynamic("num_topk"), T.dynamic("scores_stride", "int64")
 
     @T.prim_func
     def topk_gate(

@@ -1,9 +1,11 @@
 """``moe.topk_gate`` for CUDA: one warp a token."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import tilelang.language as T
 
+from kernel_specs._cuda import has_pdl
 from kernel_specs.moe._selection import CROSSED_OUT, WARP, Chunks, pick, rank_key
 from tkc.model import Specialization, Target
 
@@ -31,12 +33,13 @@ class Config:
 DEFAULT = Config()
 
 
-def build(specialization: Specialization, target: Target, config: Config = DEFAULT):
+def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
     """Give the program for up to ``max_experts`` experts."""
     chunks = Chunks(specialization.int("max_experts"))
     warps = config.warps
+    pdl = has_pdl(target)
     num_tokens, num_experts = T.dynamic("num_tokens"), T.dynamic("num_experts")
-    num_topk, scores_stride = T.dynamic("num_topk"), T.dynamic("scores_stride")
+    num_topk, scores_stride = T.dynamic("num_topk"), T.dynamic("scores_stride", "int64")
 
     @T.prim_func
     def topk_gate(
@@ -50,7 +53,8 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             # Warps past the end repeat the last token, so that none diverges.
             token = T.alloc_var("int32")
             token = T.min(block * warps + warp, num_tokens - 1)
-            T.pdl_sync()
+            if pdl:
+                T.pdl_sync()
             if config.whole_rows and num_experts == chunks.capacity:
                 load_whole_row(scores, token, chunks, keys, warp, lane)
             else:
@@ -59,13 +63,14 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             picked = pick(chunks, keys, warp, lane, num_topk)
             if lane < num_topk:
                 topk_idx[token, lane] = T.cast(picked, "int64")
-            T.pdl_trigger()
+            if pdl:
+                T.pdl_trigger()
 
     return topk_gate
 
 
 @T.macro
-def load_whole_row(scores, token, chunks, keys, warp, lane):
+def load_whole_row(scores: Any, token: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any) -> None:
     """Put the keys of a row that fills its chunks where `pick` expects them."""
     row = T.alloc_local((chunks.size,), "float32")
     for i in T.unroll(chunks.size):
@@ -75,7 +80,9 @@ def load_whole_row(scores, token, chunks, keys, warp, lane):
 
 
 @T.macro
-def load_row(scores, token, num_experts, chunks, keys, warp, lane):
+def load_row(
+    scores: Any, token: Any, num_experts: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any
+) -> None:
     """Put the keys of a row where `pick` expects them, and cross out the room that is left."""
     row = T.alloc_local((chunks.size,), "float32")
     for i in T.unroll(chunks.size):

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_specs.moe._routing import EXPERT_BUCKET_WHY, EXPERT_BUCKETS, check_topk, expert_bucket
-from tkc.model import Arg, ConstAxis, DType, KernelSpec, ModelDims, Params, Role, Specialization, TensorArg, VarAxis
+from tkc.model import (
+    Arg,
+    ConstAxis,
+    DType,
+    KernelSpec,
+    ModelDims,
+    Params,
+    Role,
+    Specialization,
+    TensorArg,
+    VarAxis,
+)
 
 
 def _specialize(num_experts: int, num_topk: int) -> Params:
@@ -42,8 +53,8 @@ SPEC = KernelSpec(
     name="moe.topk_gate",
     summary="Indices of the num_topk largest scores of each token, best first.",
     definition=(
-        "K rounds of: take the largest remaining score, the smallest index among equals. NaN counts as minus infinity. "
-        "Equal to the first K of a stable descending sort."
+        "K rounds of: take the largest remaining score, the smallest index among equals; NaN counts as minus "
+        "infinity. Equal to the first K of a stable descending sort."
     ),
     const=(ConstAxis("max_experts", EXPERT_BUCKETS, EXPERT_BUCKET_WHY),),
     var=(
