@@ -124,8 +124,8 @@ def make_folder(path: str) -> None:
         if parent == path:
             raise
         make_folder(parent)
-        make_folder(path)
-        return
+        with suppress(FileExistsError):
+            os.mkdir(path, FOLDER_MODE)
     sync_folder(parent)
 
 
