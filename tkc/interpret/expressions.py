@@ -1,0 +1,202 @@
+"""Expressions: arithmetic, casts, loads, selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tkc.interpret import dtypes, values
+from tkc.interpret.dtypes import Array
+from tkc.interpret.frame import Evaluate, Frame
+from tkc.interpret.memory import load
+from tkc.interpret.translate import CALLS, Node, Translator, annotations, constant, elementwise, expression, operation
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "Add": values.add,
+    "Sub": values.subtract,
+    "Mul": values.multiply,
+    "Div": values.divide,
+    "Mod": values.truncmod,
+    "FloorDiv": values.floordiv,
+    "FloorMod": values.floormod,
+    "Min": values.minimum,
+    "Max": values.maximum,
+    "EQ": values.compare(np.equal),
+    "NE": values.compare(np.not_equal),
+    "LT": values.compare(np.less),
+    "LE": values.compare(np.less_equal),
+    "GT": values.compare(np.greater),
+    "GE": values.compare(np.greater_equal),
+}
+_CHECKED = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+
+
+@expression("IntImm", "FloatImm")
+def _number(translator: Translator, node: Node) -> Evaluate:
+    kind = dtypes.parse(str(node.dtype)).numpy
+    wide = np.asarray(node.value, np.float64 if dtypes.is_float(kind) else None)
+    if dtypes.is_float(kind):
+        return constant(dtypes.convert(wide, kind)[()])
+    return constant(np.asarray(node.value).astype(kind)[()])
+
+
+@expression("StringImm")
+def _string(translator: Translator, node: Node) -> Evaluate:
+    return constant(str(node.value))
+
+
+@expression("Var", "SizeVar")
+def _variable(translator: Translator, node: Node) -> Evaluate:
+    if node in translator.inlined:
+        return translator.expr(translator.inlined[node])
+    if node not in translator.slots:
+        raise translator.unsupported(f"the variable {node.name} of type {node.dtype}, which nothing binds")
+    slot, name = translator.slots[node], str(node.name)
+    return lambda frame: frame.get(slot, name)
+
+
+@expression(*_BINARY)
+def _binary(translator: Translator, node: Node) -> Evaluate:
+    kind = type(node).__name__
+    operands = translator.exprs((node.a, node.b))
+    if kind in _CHECKED and str(node.dtype) in ("int32", "int64"):
+        return _checked(_BINARY[kind], _CHECKED[kind], operands)
+    return elementwise(_BINARY[kind], operands)
+
+
+def _checked(wrapping: Callable[..., Array], exact: Callable[..., Array], operands: tuple[Evaluate, ...]) -> Evaluate:
+    """Signed arithmetic: it wraps, and the sanitizer is told where it does."""
+    plain = elementwise(wrapping, operands)
+
+    def evaluate(frame: Frame) -> Any:
+        if frame.sanitizer is None:
+            return plain(frame)
+        left, right = (operand(frame) for operand in operands)
+        result = wrapping(left, right)
+        frame.sanitizer.overflow(frame, exact, left, right, result)
+        return result
+
+    return evaluate
+
+
+@expression("And")
+def _and(translator: Translator, node: Node) -> Evaluate:
+    left, right = translator.exprs((node.a, node.b))
+    return lambda frame: choose(frame, left(frame), right, constant(np.False_))
+
+
+@expression("Or")
+def _or(translator: Translator, node: Node) -> Evaluate:
+    left, right = translator.exprs((node.a, node.b))
+    return lambda frame: choose(frame, left(frame), constant(np.True_), right)
+
+
+@expression("Not")
+def _not(translator: Translator, node: Node) -> Evaluate:
+    return elementwise(np.logical_not, translator.exprs((node.a,)))
+
+
+@expression("Select")
+def _select(translator: Translator, node: Node) -> Evaluate:
+    condition, yes, no = translator.exprs((node.condition, node.true_value, node.false_value))
+    return lambda frame: choose(frame, condition(frame), yes, no)
+
+
+def choose(frame: Frame, condition: Any, yes: Evaluate, no: Evaluate) -> Any:
+    """One side or the other, lane by lane; neither is evaluated for lanes that do not take it."""
+    if isinstance(condition, tuple):
+        return elementwise(np.where, (constant(condition), yes, no))(frame)
+    if np.size(condition) == 1:
+        return yes(frame) if np.asarray(condition).flat[0] else no(frame)
+    with frame.masked(condition) as some:
+        taken = yes(frame) if some else None
+    with frame.masked(np.logical_not(condition)) as some:
+        other = no(frame) if some else None
+    if taken is None or other is None:
+        return other if taken is None else taken
+    if isinstance(taken, tuple):
+        return tuple(np.where(condition, a, b) for a, b in zip(taken, other, strict=True))
+    return np.where(condition, taken, other)
+
+
+@expression("Cast")
+def _cast(translator: Translator, node: Node) -> Evaluate:
+    kind = dtypes.parse(str(node.dtype)).numpy
+    if found := annotations(node):
+        raise translator.unsupported(f"a cast with {found}")
+    return elementwise(lambda value: dtypes.convert(value, kind), translator.exprs((node.value,)))
+
+
+@expression("BufferLoad")
+def _load(translator: Translator, node: Node) -> Evaluate:
+    if node.predicate is not None:
+        raise translator.unsupported("a predicated load")
+    view, indices = translator.view(node.buffer), translator.exprs(node.indices)
+    return lambda frame: load_lanes(frame, view, tuple(index(frame) for index in indices))
+
+
+def load_lanes(frame: Frame, view: Any, indices: tuple[Any, ...]) -> Any:
+    """Read a buffer; an index of a vector type gives a value of one."""
+    lanes = next((len(index) for index in indices if isinstance(index, tuple)), 0)
+    if not lanes:
+        return load(frame, view, indices)
+    return tuple(
+        load(frame, view, tuple(index[lane] if isinstance(index, tuple) else index for index in indices))
+        for lane in range(lanes)
+    )
+
+
+@expression("Ramp")
+def _ramp(translator: Translator, node: Node) -> Evaluate:
+    base, stride = translator.exprs((node.base, node.stride))
+    lanes = int(node.lanes)
+
+    def evaluate(frame: Frame) -> Any:
+        start, step = base(frame), stride(frame)
+        return tuple(start + step * start.dtype.type(lane) for lane in range(lanes))
+
+    return evaluate
+
+
+@expression("Broadcast")
+def _broadcast(translator: Translator, node: Node) -> Evaluate:
+    value, lanes = translator.expr(node.value), int(node.lanes)
+    return lambda frame: (value(frame),) * lanes
+
+
+@expression("Shuffle")
+def _shuffle(translator: Translator, node: Node) -> Evaluate:
+    vectors, chosen = translator.exprs(node.vectors), [int(index) for index in node.indices]
+
+    def evaluate(frame: Frame) -> Any:
+        lanes: list[Any] = []
+        for vector in vectors:
+            value = vector(frame)
+            lanes += value if isinstance(value, tuple) else [value]
+        picked = tuple(lanes[index] for index in chosen)
+        return picked if len(picked) > 1 else picked[0]
+
+    return evaluate
+
+
+@expression("Let")
+def _let(translator: Translator, node: Node) -> Evaluate:
+    value = translator.expr(node.value)
+    slot = translator.slot(node.var)
+    body = translator.expr(node.body)
+
+    def evaluate(frame: Frame) -> Any:
+        frame.set(slot, value(frame))
+        return body(frame)
+
+    return evaluate
+
+
+@expression("Call")
+def _call(translator: Translator, node: Node) -> Evaluate:
+    name = operation(node)
+    if name not in CALLS:
+        raise translator.unsupported(f"the operation {name or node.op}")
+    return CALLS[name](translator, node)

@@ -1,0 +1,267 @@
+"""Run a traced program: bind its arguments, cut the grid into chunks of blocks, run each chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tkc.interpret import dtypes
+from tkc.interpret.dtypes import Array
+from tkc.interpret.errors import FaultError, InterpretError
+from tkc.interpret.frame import Execute, Frame
+from tkc.interpret.memory import Level, Memory, level_of
+from tkc.interpret.sanitizer import Sanitizer
+from tkc.interpret.translate import Node, Semantics, Translator, one_line
+
+CHUNK_BYTES = 192 << 20
+"""Memory that the buffers and values of one chunk of blocks may take, about."""
+
+
+def interpret(
+    prim_func: Any,
+    *arguments: Any,
+    sanitize: bool = False,
+    backend: str = "cuda",
+    pass_configs: Mapping[str, Any] | None = None,
+    unwritten: Sequence[str] = (),
+    chunk_bytes: int = CHUNK_BYTES,
+) -> None:
+    """Run a TileLang function on the CPU; tensors are changed in place.
+
+    Args:
+        prim_func: the traced function, before lowering.
+        arguments: for each parameter, in order: a PyTorch tensor on the CPU (any strides), None for a tensor that
+            the function never touches, or a number.
+        sanitize: look for faults, and raise FaultError with a report of each at the end.
+        backend: whose arithmetic to follow where they differ: ``cuda``, ``ascend`` or ``cpu``.
+        pass_configs: what the function is compiled with. Two of TileLang's passes change what a program does:
+            the one that guards accesses to device memory, and the one that puts barriers between statements that
+            share memory; either may be turned off.
+        unwritten: names of tensors that hold nothing yet; the sanitizer reports reads of what was not written.
+        chunk_bytes: memory that one chunk of blocks may take.
+
+    Raises:
+        UnsupportedError: naming the operation and the statement that the interpreter does not know.
+        FaultError: if the sanitizer found faults.
+        InterpretError: for arguments that do not fit, and for what no program may do.
+    """
+    program = Program.translate(prim_func, backend, pass_configs)
+    program.run(arguments, sanitize=sanitize, unwritten=unwritten, chunk_bytes=chunk_bytes)
+
+
+@dataclass
+class Program:
+    """A function, translated once; it can run many times."""
+
+    name: str
+    function: Node
+    translator: Translator
+    body: Execute
+    grid: tuple[tuple[str, Any, Any], ...]
+    threads: tuple[int, int, int]
+
+    @classmethod
+    def translate(
+        cls, prim_func: Any, backend: str = "cuda", pass_configs: Mapping[str, Any] | None = None
+    ) -> Program:
+        """Translate a function. Raises UnsupportedError for what the interpreter does not know."""
+        import tkc.interpret.rules  # noqa: F401
+
+        name = str(prim_func.attrs["global_symbol"]) if prim_func.attrs else "main"
+        configs = pass_configs or {}
+        translator = Translator(
+            name,
+            Semantics(
+                backend,
+                guards=backend != "cpu" and not configs.get("tl.disable_safe_memory_legalize", False),
+                barriers=not configs.get("tl.disable_thread_storage_sync", False),
+            ),
+        )
+        for parameter in prim_func.params:
+            if parameter not in prim_func.buffer_map:
+                translator.slot(parameter)
+        for buffer in prim_func.buffer_map.values():
+            for size in (*buffer.shape, *buffer.strides):
+                if type(size).__name__ == "Var":
+                    translator.slot(size)
+        for buffer in prim_func.buffer_map.values():
+            translator.view(buffer)
+        loops, threads = _launch(prim_func.body)
+        translator.here = prim_func.body
+        grid = tuple(
+            (str(loop.thread_binding.thread_tag), translator.expr(loop.extent), str(loop.loop_var.dtype))
+            for loop in loops
+        )
+        try:
+            body = translator.stmt(prim_func.body)
+        except InterpretError as error:
+            raise error.at(name, one_line(translator.here)) from None
+        return cls(name, prim_func, translator, body, grid, threads)
+
+    def run(
+        self,
+        arguments: Sequence[Any],
+        *,
+        sanitize: bool = False,
+        unwritten: Sequence[str] = (),
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        """Run the whole grid on these arguments: see `interpret`."""
+        sanitizer = Sanitizer(self.name, auto_barriers=self.translator.semantics.barriers) if sanitize else None
+        launch = Frame(np.zeros(1, np.int64), (1, 1, 1), sanitizer, self.translator.semantics.guards)
+        self._bind(launch, arguments, sanitizer, frozenset(unwritten))
+        with np.errstate(all="ignore"):
+            try:
+                extents = [int(np.asarray(extent(launch)).flat[0]) for _, extent, _ in self.grid]
+                total = int(np.prod(extents, dtype=np.int64))
+                size = total if self.translator.whole_grid else self._blocks_at_once(launch, chunk_bytes, sanitizer)
+                for first in range(0, total, max(size, 1)):
+                    self._run_chunk(launch, np.arange(first, min(first + size, total)), extents)
+            except InterpretError as error:
+                raise error.at(self.name, one_line(launch.statement)) from None
+        if sanitizer is not None and sanitizer.reports:
+            raise FaultError("\n".join(str(report) for report in sanitizer.reports), sanitizer.reports)
+
+    def _run_chunk(self, launch: Frame, blocks: Array, extents: Sequence[int]) -> None:
+        frame = Frame(blocks, self.threads, launch.sanitizer, launch.guards, variables=dict(launch.variables))
+        frame.memories = dict(launch.memories)
+        below = 1
+        for (tag, _, kind), extent in zip(self.grid, extents, strict=True):
+            index = (blocks // below % extent).astype(kind).reshape(-1, 1)
+            frame.set(self.translator.grid_slots[tag], index if len(blocks) > 1 else index[0, 0])
+            below *= extent
+        self.body(frame)
+
+    def _blocks_at_once(self, launch: Frame, chunk_bytes: int, sanitizer: Sanitizer | None) -> int:
+        """How many blocks fit: their buffers, and some values as large as the largest of these."""
+        count = self.threads[0] * self.threads[1] * self.threads[2]
+        sizes = [1024]
+        for view in self.translator.views.values():
+            if level_of(view.scope) is Level.DEVICE:
+                continue
+            elements = int(np.prod(view.dims(launch), dtype=np.int64)) * max(view.element.bits // 8, 4)
+            sizes.append(elements * (count if level_of(view.scope) is Level.THREAD else 1))
+        per_block = sum(sizes) * (4 if sanitizer else 1) + 8 * max(sizes) + 64 * count
+        return max(1, chunk_bytes // per_block)
+
+    def _bind(
+        self, frame: Frame, arguments: Sequence[Any], sanitizer: Sanitizer | None, unwritten: frozenset[str]
+    ) -> None:
+        parameters = list(self.function.params)
+        if len(arguments) != len(parameters):
+            names = ", ".join(self._name(parameter) for parameter in parameters)
+            raise InterpretError(f"{self.name} takes {len(parameters)} arguments ({names}); got {len(arguments)}")
+        if unknown := unwritten - {self._name(parameter) for parameter in parameters}:
+            raise InterpretError(f"{self.name} has no parameter {min(unknown)!r}")
+        sizes: dict[int, tuple[int, str]] = {}
+        for parameter, argument in zip(parameters, arguments, strict=True):
+            if parameter in self.function.buffer_map:
+                if argument is not None:
+                    self._bind_tensor(frame, self.function.buffer_map[parameter], argument, sizes, sanitizer, unwritten)
+            else:
+                self._bind_number(frame, parameter, argument)
+
+    def _name(self, parameter: Node) -> str:
+        buffer = self.function.buffer_map.get(parameter)
+        return str(buffer.name if buffer is not None else parameter.name)
+
+    def _bind_number(self, frame: Frame, parameter: Node, argument: Any) -> None:
+        kind = dtypes.parse(str(parameter.dtype)).numpy
+        if not isinstance(argument, bool | int | float):
+            raise InterpretError(f"{self.name}: {parameter.name} is {type(argument).__name__}, expected a number")
+        if kind.kind in "iu" and not np.iinfo(kind).min <= argument <= np.iinfo(kind).max:
+            raise InterpretError(f"{self.name}: {parameter.name} is {argument}, which {kind} does not hold")
+        frame.set(self.translator.slots[parameter], dtypes.convert(np.asarray(argument, None if kind.kind in "iub" else np.float64), kind)[()])
+
+    def _bind_tensor(
+        self,
+        frame: Frame,
+        buffer: Node,
+        tensor: Any,
+        sizes: dict[int, tuple[int, str]],
+        sanitizer: Sanitizer | None,
+        unwritten: frozenset[str],
+    ) -> None:
+        view = self.translator.view(buffer)
+        raw, found = tensor_bytes(tensor)
+        if found != view.element and not _same_storage(found, view.element):
+            raise InterpretError(f"{self.name}: {view.name} has dtype {found.name}; expected {view.element.name}")
+        if tensor.dim() != len(buffer.shape):
+            raise InterpretError(f"{self.name}: {view.name} has {tensor.dim()} dimensions; expected {len(buffer.shape)}")
+        for what, expected, got in (
+            ("size", buffer.shape, tensor.shape),
+            ("stride", buffer.strides, tensor.stride()),
+        ):
+            for axis, (want, have) in enumerate(zip(expected, got, strict=bool(len(expected)) or what == "size")):
+                if what == "stride" and tensor.shape[axis] <= 1:
+                    have = _harmless_stride(want, have)
+                self._match(frame, f"{view.name}: {what} of dimension {axis}", want, int(have), sizes)
+        memory = Memory.of_tensor(view.name, raw, tensor.data_ptr())
+        if sanitizer is not None:
+            sanitizer.watch(memory, self.translator.narrowest[view.memory], written=view.name not in unwritten)
+        frame.memories[view.memory] = memory
+
+    def _match(self, frame: Frame, what: str, want: Node, have: int, sizes: dict[int, tuple[int, str]]) -> None:
+        """Bind a symbol to a size, or compare the size with what is known."""
+        if type(want).__name__ != "Var":
+            expected = int(np.asarray(self.translator.expr(want)(frame)).flat[0])
+            if expected != have:
+                raise InterpretError(f"{self.name}: {what} is {have}; expected {expected}")
+            return
+        slot = self.translator.slots[want]
+        known, where = sizes.setdefault(slot, (have, what))
+        if known != have:
+            raise InterpretError(f"{self.name}: {what} is {have}; {where} says that {want.name} is {known}")
+        frame.set(slot, np.dtype(str(want.dtype)).type(have))
+
+
+def _harmless_stride(want: Node, have: int) -> int:
+    return int(want.value) if type(want).__name__ == "IntImm" else have
+
+
+def _same_storage(found: dtypes.ElementType, wanted: dtypes.ElementType) -> bool:
+    """Whether a tensor may stand for a type that PyTorch has no name for: bytes for packed 4-bit floats."""
+    return {found.name, wanted.name} <= {"int8", "uint8", "float4_e2m1fn", "bool"}
+
+
+def tensor_bytes(tensor: Any) -> tuple[Array, dtypes.ElementType]:
+    """The bytes that a tensor's elements lie in, from its first to its last, and its element type."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise InterpretError(f"got {type(tensor).__name__}, expected a PyTorch tensor")
+    if tensor.device.type != "cpu":
+        raise InterpretError(f"got a tensor on {tensor.device}, expected one on the CPU")
+    name = str(tensor.dtype).removeprefix("torch.")
+    element = dtypes.parse({"float4_e2m1fn_x2": "uint8"}.get(name, name))
+    reach = 0 if not tensor.numel() else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.detach().as_strided((reach,), (1,), tensor.storage_offset())
+    return flat.view(torch.uint8).numpy(), element
+
+
+def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int]]:
+    """The loops over the grid, outermost first, and the threads of a block."""
+    from tvm import tirx
+
+    loops: list[Node] = []
+    threads = [(1, 1, 1)]
+
+    def visit(node: Any) -> None:
+        kind = type(node).__name__
+        if kind == "For" and node.thread_binding is not None and str(node.thread_binding.thread_tag).startswith("blockIdx"):
+            loops.append(node)
+        elif kind == "SBlock" and node.annotations.get("tl.launch_threads") is not None:
+            x, y, z = (int(size) for size in node.annotations["tl.launch_threads"])
+            threads[0] = (x, y, z)
+
+    tirx.stmt_functor.post_order_visit(body, visit)
+    loops.sort(key=lambda loop: str(loop.thread_binding.thread_tag))
+    return loops, threads[0]
+
+
+def bound_arguments(parameters: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments by name, in the order of the parameters."""
+    return tuple(arguments[name] for name in parameters)
