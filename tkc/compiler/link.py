@@ -1,20 +1,20 @@
 """Host C, device runtime and device binary → one shared library.
 
 The library's exported symbols are the entries of the device runtime; its undefined ones are libc's and
-tvm-ffi's C ABI. Nothing in it depends on where or when it was linked: compilers run in the folder of
-their sources, name them relatively, and write neither debug information nor build ids.
+tvm-ffi's C ABI. Nothing in it depends on where or when it was linked: the compiler runs in the folder of
+its sources, names them relatively, and writes neither debug information nor build ids.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tkc.compiler import device_runtime
+from tkc.compiler.host_libraries import HostLibrary, host_libraries
 from tkc.compiler.probe import Tools
 from tkc.compiler.stages import (
     DEVICE_BINARY,
@@ -33,7 +33,12 @@ LOG = "log.txt"
 
 
 def link(
-    unit: Unit, tools: Tools, lowered: Manifest, assembled: Manifest | None, files: Mapping[str, Path], folder: Path
+    unit: Unit,
+    tools: Tools,
+    lowered: Manifest,
+    assembled: Manifest | None,
+    files: Mapping[str, Path],
+    folder: Path,
 ) -> StageOutput:
     """Link the artifact of `unit` into `folder`.
 
@@ -41,42 +46,43 @@ def link(
         lowered, assembled: what the stages before gave; `assembled` is None where nothing is assembled.
         files: the files of both, by name; they may lie anywhere.
 
-    Raises ToolchainError if no C compiler for the host is here, CompileError if it fails.
+    Raises ToolchainError if no C compiler for the host is here, CompileError if it fails or if the
+    library would need a symbol that neither libc nor tvm-ffi has.
     """
     tools.require(Stage.LINK)
     facts = merged_facts(lowered, assembled)
     compiler = _Compiler(unit, tools, folder / LOG)
-    runtime = _runtime_objects(unit, tools, compiler)
+    libraries, runtime = _host_libraries(unit, tools, compiler), _runtime_objects(unit, tools, compiler)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         work = Path(name)
-        for source in (HOST_SOURCE, DEVICE_SOURCE[unit.target.backend], DEVICE_BINARY.get(unit.target.backend)):
-            if source is not None and source in files:
-                shutil.copyfile(files[source], work / source)
+        for manifest in filter(None, (lowered, assembled)):
+            for entry in manifest.files:
+                shutil.copyfile(files[entry.name], work / entry.name)
         (work / "kernel_table.c").write_text(device_runtime.kernel_table_c(facts))
         (work / "artifact.c").write_text(_artifact_c(unit, lowered, assembled))
-        sources = ["artifact.c"]
+        compiler.run(work, *_C_FLAGS, "-c", "artifact.c", "-o", "artifact.o")
+        objects = ["artifact.o", *runtime]
         if unit.target.backend is Backend.CPU:
             compiler.run(work, *_CXX_FLAGS, "-c", DEVICE_SOURCE[Backend.CPU], "-o", "device.o")
-            sources.append("device.o")
-        compiler.run(work, *_C_FLAGS, *sources, *map(str, runtime), *_LINK_FLAGS, "-o", LIBRARY)
+            objects.append("device.o")
+        compiler.run(work, *_LINK_FLAGS, *objects, *libraries, "-o", LIBRARY)
+        _check_symbols(unit, work / LIBRARY)
         (work / LIBRARY).replace(folder / LIBRARY)
     return StageOutput((LIBRARY,), facts)
 
 
-_COMMON_FLAGS = ("-fPIC", "-g0", "-w", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off")
+# Generated code reinterprets numbers through pointers; and a product added to something is rounded
+# twice on every host, so that a kernel gives the same bits on each.
+_COMMON_FLAGS = (
+    *("-fPIC", "-g0", "-w", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off"),
+    *("-fno-stack-protector", "-fno-sanitize=all", "-U_FORTIFY_SOURCE"),
+)
 _C_FLAGS = ("-std=gnu11", "-O1", *_COMMON_FLAGS)
 _RUNTIME_FLAGS = ("-std=gnu11", "-O2", *_COMMON_FLAGS)
-_CXX_FLAGS = ("-x", "c++", "-nostdinc++", "-fno-exceptions", "-fno-rtti", "-O2", *_COMMON_FLAGS)
+_CXX_FLAGS = ("-x", "c++", "-std=gnu++17", "-nostdinc++", "-fno-exceptions", "-fno-rtti", "-O2", *_COMMON_FLAGS)
 _LINK_FLAGS = (
-    "-shared",
-    "-s",
-    f"-Wl,-soname,{LIBRARY}",
-    "-Wl,--build-id=none",
-    "-Wl,-z,relro,-z,now",
+    *("-shared", "-nostdlib", "-s", f"-Wl,-soname,{LIBRARY}", "-Wl,--build-id=none", "-Wl,-z,relro", "-Wl,-z,now"),
     "-Wl,--as-needed",
-    "-ldl",
-    "-lpthread",
-    "-lm",
 )
 
 _EMBEDDED = """
@@ -103,7 +109,7 @@ def _artifact_c(unit: Unit, lowered: Manifest, assembled: Manifest | None) -> st
     """
     lines = [
         f"/* {lowered.file(HOST_SOURCE).digest} */",
-        *(['#include "tkc_cpu.h"'] if unit.target.backend is Backend.CPU else []),
+        '#include "tkc_cpu.h"' if unit.target.backend is Backend.CPU else "",
         "#define __tvm_ffi_main tkc_host_main",
         f'#include "{HOST_SOURCE}"',
         "#undef __tvm_ffi_main",
@@ -116,7 +122,7 @@ def _artifact_c(unit: Unit, lowered: Manifest, assembled: Manifest | None) -> st
 
 
 class _Compiler:
-    """Runs the host C compiler, and keeps what it prints."""
+    """Runs the host C compiler, and keeps what it prints when it fails."""
 
     def __init__(self, unit: Unit, tools: Tools, log: Path) -> None:
         self._unit, self._tools, self._log = unit, tools, log
@@ -125,51 +131,103 @@ class _Compiler:
         """Run in `folder`. Raises CompileError, with the compiler's words, unless it succeeds."""
         headers = Path(__file__).parent / "link_headers"
         includes = [f"-I{path}" for path in (headers, *self._tools.cc_includes)]
-        sanitizers = ("-fno-sanitize=all",)
-        command = (*self._tools.cc, *sanitizers, *arguments, *includes)
-        environment = {**self._tools.cc_env, "ZIG_LOCAL_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(folder)}
+        command = (*self._tools.cc, *arguments, *includes)
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            cwd=folder,
+            env=self._tools.cc_env(folder),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if done.returncode != 0:
             self._log.write_text(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
             words = "\n".join(done.stderr.strip().splitlines()[:12])
-            raise CompileError(
-                f"{self._unit}: the C compiler failed with status {done.returncode}:\n{words}",
-                action=str(self._unit),
-                stage=Stage.LINK.value,
-                log_path=self._log,
-            )
+            raise self.failed(f"the C compiler failed with status {done.returncode}:\n{words}", self._log)
+
+    def failed(self, why: str, log: Path | None = None) -> CompileError:
+        return _failed(self._unit, why, log)
 
 
-def _runtime_objects(unit: Unit, tools: Tools, compiler: _Compiler) -> list[Path]:
+def _runtime_objects(unit: Unit, tools: Tools, compiler: _Compiler) -> list[str]:
     """Objects of the device runtime, compiled once for each version of it, host and compiler."""
     backend = unit.target.backend
     sources = device_runtime.sources(backend)
+    names = sorted(name for name in sources if name.endswith(".c"))
+
+    def compile_all(work: Path, made: Path) -> None:
+        for name, text in sources.items():
+            (work / name).write_text(text)
+        for name in names:
+            compiler.run(work, *_RUNTIME_FLAGS, "-c", name, "-o", str(made / f"{name}.o"))
+
+    inputs = {"sources": device_runtime_digest(backend), "flags": _RUNTIME_FLAGS}
+    made = _made_once("device_runtime", inputs, unit, tools, compile_all)
+    return [str(made / f"{name}.o") for name in names]
+
+
+def _host_libraries(unit: Unit, tools: Tools, compiler: _Compiler) -> list[str]:
+    """Stand-ins for the host's C library, linked once for each host and compiler."""
+    libraries = host_libraries(unit.host.arch)
+
+    def link_all(work: Path, made: Path) -> None:
+        for library in libraries:
+            (work / "library.c").write_text(library.source())
+            (work / "library.map").write_text(library.version_script())
+            compiler.run(work, *_stand_in_flags(library), "library.c", "-o", str(made / library.link_name))
+
+    inputs = {"libraries": [[library.source(), library.version_script()] for library in libraries]}
+    made = _made_once("host_libraries", inputs, unit, tools, link_all)
+    return [str(made / library.link_name) for library in libraries]
+
+
+def _stand_in_flags(library: HostLibrary) -> tuple[str, ...]:
+    return (
+        *("-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-w", "-fno-sanitize=all", "-Wl,--build-id=none"),
+        *(f"-Wl,-soname,{library.soname}", "-Wl,--version-script=library.map"),
+    )
+
+
+def _made_once(
+    what: str, inputs: Mapping[str, object], unit: Unit, tools: Tools, make: Callable[[Path, Path], None]
+) -> Path:
+    """A folder of the scratch folder that `make` fills, once for each value of `inputs`.
+
+    `make` gets a folder to work in, and the one to fill, which becomes visible when it is whole.
+    """
     fields = {
-        "sources": device_runtime_digest(backend),
+        **inputs,
         "cc": tools.toolchain.only("cc", "tvm-ffi-headers").fields(),
         "host": [unit.host.arch, unit.host.glibc],
-        "flags": _RUNTIME_FLAGS,
     }
-    ready = tools.scratch / "device_runtime" / Digest.of_fields("tkc.runtime_objects/1", fields).hex
-    names = sorted(name for name in sources if name.endswith(".c"))
+    ready = tools.scratch / what / Digest.of_fields(f"tkc.{what}/1", fields).hex
     if not ready.is_dir():
-        _compile_runtime(sources, names, ready, compiler)
-    return [ready / f"{name}.o" for name in names]
+        ready.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ready.parent) as name:
+            work, made = Path(name), Path(name) / "made"
+            made.mkdir()
+            make(work, made)
+            try:
+                made.rename(ready)
+            except OSError:
+                if not ready.is_dir():
+                    raise  # otherwise another process was first, and what it made is the same
+    return ready
 
 
-def _compile_runtime(sources: Mapping[str, str], names: list[str], ready: Path, compiler: _Compiler) -> None:
-    ready.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=ready.parent) as name:
-        work, objects = Path(name), Path(name) / "objects"
-        objects.mkdir()
-        for source, text in sources.items():
-            (work / source).write_text(text)
-        for source in names:
-            compiler.run(work, *_RUNTIME_FLAGS, "-c", source, "-o", f"objects/{source}.o")
-        try:
-            os.rename(objects, ready)
-        except OSError:
-            if not ready.is_dir():  # somebody else was first otherwise, and theirs is as good
-                raise
+def _check_symbols(unit: Unit, library: Path) -> None:
+    """Refuse a library that could not be loaded anywhere: one that needs more than libc and tvm-ffi."""
+    from elftools.elf.elffile import ELFFile
+
+    with library.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        undefined = {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}
+    known = {name for library_ in host_libraries(unit.host.arch) for name in library_.symbols}
+    if strangers := sorted(name for name in undefined - known if not name.startswith("TVMFFI")):
+        raise _failed(unit, f"the kernel calls {', '.join(strangers)}, which neither libc nor tvm-ffi has", None)
+
+
+def _failed(unit: Unit, why: str, log: Path | None) -> CompileError:
+    return CompileError(f"{unit}: {why}", action=str(unit), stage=Stage.LINK.value, log_path=log)

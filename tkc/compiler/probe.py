@@ -69,11 +69,16 @@ class Tools:
                     return self.kept
         return _process_scratch()
 
-    @property
-    def cc_env(self) -> dict[str, str]:
-        """The whole environment of the host C compiler."""
-        cache = str(self.scratch / "cc")
-        return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": cache}
+    def cc_env(self, folder: Path) -> dict[str, str]:
+        """The whole environment of the host C compiler; what it writes by the way goes below `folder`."""
+        cache = str(folder / "cache")
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LC_ALL": "C",
+            "TMPDIR": str(folder),
+            "ZIG_GLOBAL_CACHE_DIR": cache,
+            "ZIG_LOCAL_CACHE_DIR": cache,
+        }
 
 
 def probe(target: Target, host: Host, options: CompileOptions, *, stamps_dir: Path | None) -> Tools:
@@ -141,7 +146,9 @@ class _DeviceCompiler:
     missing: str = ""
 
 
-def _find_device_compiler(target: Target, options: CompileOptions, stamps_dir: Path | None) -> _DeviceCompiler:
+def _find_device_compiler(
+    target: Target, options: CompileOptions, stamps_dir: Path | None
+) -> _DeviceCompiler:
     if target.backend is Backend.CUDA:
         return _find_cuda(options.assembler or "nvrtc", stamps_dir)
     if target.backend is Backend.ASCEND:
@@ -152,7 +159,9 @@ def _find_device_compiler(target: Target, options: CompileOptions, stamps_dir: P
 def _find_cuda(assembler: str, stamps_dir: Path | None) -> _DeviceCompiler:
     tilelang = package_folder("tilelang")
     if tilelang is None:
-        return _DeviceCompiler(missing=_not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'"))
+        return _DeviceCompiler(
+            missing=_not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'")
+        )
     roots = _cuda_roots()
     root = next((root for root in roots.values() if _cuda_lacks(root, assembler) is None), None)
     if root is None:
@@ -201,19 +210,33 @@ def _cuda_lacks(root: Path, assembler: str) -> str | None:
         return "bin/nvcc"
     if assembler == "nvrtc" and not _nvrtc_libraries(root):
         return "lib/libnvrtc.so"
-    parts = ("bin/ptxas", "include/cuda.h", "include/cuda_fp16.h", "include/crt/host_config.h", "include/cccl/cuda")
+    parts = (
+        "bin/ptxas",
+        "include/cuda.h",
+        "include/cuda_fp16.h",
+        "include/crt/host_config.h",
+        "include/cccl/cuda",
+    )
     return next((part for part in parts if not (root / part).exists()), None)
 
 
 def _nvrtc_libraries(root: Path) -> list[Path]:
     """NVRTC's library, then those that it loads."""
     folders = [root / "lib", root / "lib64"]
-    return [path for folder in folders for stem in ("", "-builtins") for path in sorted(folder.glob(f"libnvrtc{stem}.so.*"))]
+    return [
+        path
+        for folder in folders
+        for stem in ("", "-builtins")
+        for path in sorted(folder.glob(f"libnvrtc{stem}.so.*"))
+    ]
 
 
 def _cuda_compiler_trees(root: Path, assembler: str) -> tuple[Tree, ...]:
     if assembler == "nvcc":
-        return (Tree("bin", root / "bin"), *((Tree("nvvm", root / "nvvm"),) if (root / "nvvm").is_dir() else ()))
+        return (
+            Tree("bin", root / "bin"),
+            *((Tree("nvvm", root / "nvvm"),) if (root / "nvvm").is_dir() else ()),
+        )
     files = (*_nvrtc_libraries(root), root / "bin" / "ptxas")
     return tuple(Tree(path.name, path) for path in files)
 
@@ -336,7 +359,9 @@ def _program_version(program: Path) -> str:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
     return done.stdout.strip()
 
 
