@@ -40,7 +40,7 @@ def normalize_weight(topk_weights: torch.Tensor) -> tuple[torch.Tensor, torch.Te
             f"topk_weights has {num_topk} weights a token; expected 1 to {MAX_TOPK}", argument="topk_weights"
         )
     denominator = topk_weights.new_empty(num_tokens)
-    normalized_weights = topk_weights.new_empty((num_tokens, num_topk))
+    normalized_weights = topk_weights.new_empty(num_tokens, num_topk)
     if num_tokens:
         _KERNELS[topk_weights.device, get_pdl()](topk_weights, denominator, normalized_weights)
     return denominator, normalized_weights

@@ -36,7 +36,7 @@ def topk_gate(scores: torch.Tensor, num_topk: int) -> torch.Tensor:
     num_tokens, num_experts = scores.shape
     if not 0 < num_topk <= num_experts <= MAX_EXPERTS or num_topk > MAX_TOPK:
         raise _impossible(num_topk, num_experts)
-    topk_idx = scores.new_empty((num_tokens, num_topk), dtype=torch.int64)
+    topk_idx = scores.new_empty(num_tokens, num_topk, dtype=torch.int64)
     if num_tokens:
         _KERNELS[scores.device, get_pdl(), BUCKET_OF[num_experts]](scores, topk_idx)
     return topk_idx

@@ -1,0 +1,1 @@
+"""What each family runs on a device: `correctness(device)` and `benchmarks(device)`."""
