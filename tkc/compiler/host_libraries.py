@@ -49,10 +49,12 @@ _LOADER: Mapping[str, tuple[HostLibrary, ...]] = {
 }
 
 _REAL_FUNCTIONS = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma "
-    "fmax fmin fmod hypot ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround nearbyint nextafter "
-    "pow remainder rint round scalbn sin sinh sqrt tan tanh tgamma trunc"
-).split()
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"),
+    *("cbrt", "erf", "erfc", "exp", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "pow"),
+    *("sqrt", "tgamma", "ceil", "floor", "llrint", "llround", "lrint", "lround", "nearbyint", "rint", "round"),
+    *("trunc", "copysign", "fabs", "fma", "fmax", "fmin", "fmod", "ldexp", "logb", "nextafter", "remainder"),
+    "scalbn",
+)
 
 _SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "libc.so.6": (

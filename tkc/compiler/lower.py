@@ -35,23 +35,20 @@ def lower(unit: Unit, folder: Path) -> StageOutput:
             host_source, device_source, kernels = _generate(unit, traced)
         except TkcError:
             raise
-        except Exception as error:  # noqa: BLE001 - TileLang raises whatever it likes; all of it means the same
+        except Exception as error:  # TileLang raises whatever it likes; all of it means the same
             traceback.print_exc()
             raise _refused(unit, error, log) from error
     name = str(traced.attrs["global_symbol"])
     arguments = unit.entry.spec.arguments(unit.specialization)
     (folder / HOST_SOURCE).write_text(host_c.correct(host_source, name, arguments))
-    device_name = DEVICE_SOURCE[unit.target.backend]
-    headers = _bundle_headers(folder) if unit.target.backend is Backend.ASCEND else ()
-    (folder / device_name).write_text(_bundled(_without_places(device_source, unit)) if headers else _without_places(device_source, unit))
     facts = {
         "entry": "__tvm_ffi_main",
         "function": name,
         "parameters": [argument.name for argument in arguments],
         "pass_configs": pass_configs(unit.entry, unit.target.backend),
-        "kernels": [_kernel_facts(kernel, device_source, arguments) for kernel in kernels],
+        "kernels": [_kernel_facts(kernel, arguments) for kernel in kernels],
     }
-    return StageOutput((device_name, HOST_SOURCE, *headers), facts)
+    return StageOutput((HOST_SOURCE, *_write_device_source(unit, device_source, folder)), facts)
 
 
 def _trace(unit: Unit) -> Any:
@@ -61,7 +58,7 @@ def _trace(unit: Unit) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tilelang":
             raise
-        raise ToolchainError("Python package tilelang is missing; install it: pip install 'tkc[build]'") from error
+        raise ToolchainError("tilelang is missing; install it: pip install 'tkc[build]'") from error
     traced = variant.build(unit.specialization, unit.target)
     _check_parameters(unit, traced)
     return traced
@@ -144,7 +141,7 @@ def _for_cpu(host: Any, device: Any) -> tuple[Any, Any]:
     return host, device
 
 
-def _kernel_facts(kernel: Any, device_source: str, arguments: tuple[Arg, ...]) -> dict[str, Any]:
+def _kernel_facts(kernel: Any, arguments: tuple[Arg, ...]) -> dict[str, Any]:
     """What launching a kernel takes, as JSON values."""
     attrs = kernel.attrs
     alignment = {a.name: a.alignment_bytes for a in arguments if isinstance(a, TensorArg)}
@@ -180,6 +177,16 @@ def _block(extents: Any) -> list[int] | None:
         return None
 
 
+def _write_device_source(unit: Unit, source: str, folder: Path) -> tuple[str, ...]:
+    """Write the device source, and what it includes where a machine without TileLang may assemble it."""
+    name, source = DEVICE_SOURCE[unit.target.backend], _without_places(source, unit)
+    if unit.target.backend is not Backend.ASCEND:
+        (folder / name).write_text(source)
+        return (name,)
+    (folder / name).write_text(_bundled(source))
+    return (name, *_bundle_headers(folder))
+
+
 _PLACE = re.compile(r"(?<=at )(?P<folder>(?:\\?/[^/\\:\"\n]+)*\\?/)(?P<file>[^/\\:\"\n]+\.py:\d+)")
 
 
@@ -199,7 +206,7 @@ def _without_places(source: str, unit: Unit) -> str:
 
 
 def _bundle_headers(folder: Path) -> tuple[str, ...]:
-    """Copy TileLang's Ascend headers beside the source, so that the machine which assembles it needs no TileLang."""
+    """Copy TileLang's Ascend headers beside the source; what assembles it then needs no TileLang."""
     installed = package_folder("tilelang")
     assert installed is not None, "tilelang was just used"
     headers = sorted((installed / "src" / _ASCEND_HEADERS).glob("*.h"))
@@ -220,7 +227,10 @@ def _refused(unit: Unit, error: Exception, log: Path) -> CompileError:
     reason = str(error).strip() or type(error).__name__
     last = "\n".join(reason.splitlines()[-6:])
     return CompileError(
-        f"{unit}: TileLang refused the program: {last}", action=str(unit), stage=Stage.LOWER.value, log_path=log
+        f"{unit}: TileLang refused the program: {last}",
+        action=str(unit),
+        stage=Stage.LOWER.value,
+        log_path=log,
     )
 
 

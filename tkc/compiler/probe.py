@@ -35,7 +35,7 @@ class Tools:
         includes: folders of the device compile, in order.
         cc: command of the host C compiler, with the option that names its target.
         cc_includes: folders of the host compile.
-        missing: for each stage that cannot run here, what is missing, where it was looked for, and how to get it.
+        missing: for each stage that cannot run here: what is missing, where it was looked for, how to get it.
         kept: folder that outlives the process, for what can be made again; None if there is none.
     """
 
@@ -58,7 +58,7 @@ class Tools:
 
     @cached_property
     def scratch(self) -> Path:
-        """A writable folder for what can be made again: precompiled headers, runtime objects, a compiler's cache."""
+        """A writable folder for what can be made again: precompiled headers, runtime objects."""
         if self.kept is not None:
             try:
                 self.kept.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _find_lowering(target: Target, stamps_dir: Path | None) -> _Lowering:
         return _Lowering(missing=_not_installed("tilelang", "lowering kernels", "pip install 'tkc[build]'"))
     skip = frozenset({"src", "3rdparty/cutlass", "3rdparty/tvm/src", "3rdparty/tvm/include"})
     code = (".py", ".so")
-    components = (
+    components: tuple[Component, ...] = (
         _component("tilelang", "tilelang", (Tree("tilelang", tilelang, code, skip),), stamps_dir),
         _component("tvm-ffi", "apache-tvm-ffi", (Tree("tvm_ffi", tvm_ffi, code),), stamps_dir),
         _component("z3", "z3-solver", (Tree("z3", z3, code),), stamps_dir),
@@ -146,9 +146,7 @@ class _DeviceCompiler:
     missing: str = ""
 
 
-def _find_device_compiler(
-    target: Target, options: CompileOptions, stamps_dir: Path | None
-) -> _DeviceCompiler:
+def _find_device_compiler(target: Target, options: CompileOptions, stamps_dir: Path | None) -> _DeviceCompiler:
     if target.backend is Backend.CUDA:
         return _find_cuda(options.assembler or "nvrtc", stamps_dir)
     if target.backend is Backend.ASCEND:
@@ -159,9 +157,7 @@ def _find_device_compiler(
 def _find_cuda(assembler: str, stamps_dir: Path | None) -> _DeviceCompiler:
     tilelang = package_folder("tilelang")
     if tilelang is None:
-        return _DeviceCompiler(
-            missing=_not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'")
-        )
+        return _DeviceCompiler(missing=_not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'"))
     roots = _cuda_roots()
     root = next((root for root in roots.values() if _cuda_lacks(root, assembler) is None), None)
     if root is None:
@@ -224,10 +220,7 @@ def _nvrtc_libraries(root: Path) -> list[Path]:
     """NVRTC's library, then those that it loads."""
     folders = [root / "lib", root / "lib64"]
     return [
-        path
-        for folder in folders
-        for stem in ("", "-builtins")
-        for path in sorted(folder.glob(f"libnvrtc{stem}.so.*"))
+        path for folder in folders for stem in ("", "-builtins") for path in sorted(folder.glob(f"libnvrtc{stem}.so.*"))
     ]
 
 
@@ -259,7 +252,7 @@ def _find_bisheng(stamps_dir: Path | None) -> _DeviceCompiler:
         return _DeviceCompiler(missing=_cann_missing(name, places))
     trees = (Tree("bisheng", compiler.resolve()), Tree("ld.lld", linker.resolve()))
     component = Component("bisheng", _program_version(compiler), digest_trees(trees, stamps_dir))
-    return _DeviceCompiler("bisheng", compiler, linker, (), (component,))
+    return _DeviceCompiler("bisheng", compiler, linker, components=(component,))
 
 
 def _find_program(name: str, beside: Path | None = None) -> tuple[Path | None, list[str]]:
@@ -315,16 +308,11 @@ def _find_host_compiler(host: Host, stamps_dir: Path | None) -> _HostCompiler:
 def _zig_component(zig: Path, host: Host, stamps_dir: Path | None) -> Component:
     include = zig / "lib" / "libc" / "include"
     family = "x86" if host.arch == "x86_64" else host.arch
+    names = ("generic-glibc", "any-linux-any", f"{family}-linux-any", f"{family}-linux-gnu")
     trees = (
         Tree("zig", zig / "zig"),
         Tree("include", zig / "lib" / "include", (".h",)),
-        Tree("glibc", zig / "lib" / "libc" / "glibc"),
-        Tree("compiler_rt", zig / "lib" / "compiler_rt"),
-        *(
-            Tree(name, include / name)
-            for name in ("generic-glibc", "any-linux-any", f"{family}-linux-any", f"{family}-linux-gnu")
-            if (include / name).is_dir()
-        ),
+        *(Tree(name, include / name) for name in names if (include / name).is_dir()),
     )
     return _component("cc", "ziglang", trees, stamps_dir)
 
@@ -359,9 +347,7 @@ def _program_version(program: Path) -> str:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     return done.stdout.strip()
 
 

@@ -133,7 +133,9 @@ def assembler_of(toolchain: Toolchain) -> str:
 def device_runtime_digest(backend: Backend) -> Digest:
     """One digest for the sources of a backend's device runtime."""
     sources = device_runtime.sources(backend)
-    return Digest.of_fields("tkc.device_runtime/1", {name: Digest.of_bytes(text.encode()) for name, text in sources.items()})
+    return Digest.of_fields(
+        "tkc.device_runtime/1", {name: Digest.of_bytes(text.encode()) for name, text in sources.items()}
+    )
 
 
 def device_flags(unit: Unit) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from tkc.model import Digest
 
@@ -58,11 +59,16 @@ def digest_trees(trees: Iterable[Tree], stamps_dir: Path | None) -> Digest:
     Raises OSError if a file cannot be read.
     """
     listed = [(tree, sorted(tree.files())) for tree in trees]
-    listing = Digest.of_fields("tkc.listing/1", {tree.name: [_stat_fields(*file) for file in files] for tree, files in listed})
+    listing = Digest.of_fields(
+        "tkc.listing/1", {tree.name: [_stat_fields(*file) for file in files] for tree, files in listed}
+    )
     return _stamped(stamps_dir, listing, lambda: _content(listed), settled=_settled(listed))
 
 
-def _content(listed: list[tuple[Tree, list[tuple[str, os.stat_result]]]]) -> Digest:
+_Listed: TypeAlias = list[tuple[Tree, list[tuple[str, os.stat_result]]]]
+
+
+def _content(listed: _Listed) -> Digest:
     fields = {
         tree.name: {name: Digest.of_file(tree.root / name if name else tree.root) for name, _ in files}
         for tree, files in listed
@@ -74,7 +80,7 @@ def _stat_fields(name: str, stat: os.stat_result) -> list[str | int]:
     return [name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
 
 
-def _settled(listed: list[tuple[Tree, list[tuple[str, os.stat_result]]]]) -> bool:
+def _settled(listed: _Listed) -> bool:
     newest = max((max(stat.st_mtime_ns, stat.st_ctime_ns) for _, files in listed for _, stat in files), default=0)
     return time.time_ns() - newest > _SETTLED_NS
 

@@ -13,9 +13,7 @@ from tkc.model import Backend, Manifest, Stage
 __all__ = ["assemble", "flags"]
 
 
-def assemble(
-    unit: Unit, tools: Tools, lowered: Manifest, files: Mapping[str, Path], folder: Path
-) -> StageOutput:
+def assemble(unit: Unit, tools: Tools, lowered: Manifest, files: Mapping[str, Path], folder: Path) -> StageOutput:
     """Compile the device source of `unit` into `folder`.
 
     Raises ToolchainError if the device compiler is not here, CompileError if it fails. There is

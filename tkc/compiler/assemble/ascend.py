@@ -17,9 +17,7 @@ _BINARY = DEVICE_BINARY[Backend.ASCEND]
 _OBJECT = "kernel.o"
 
 
-def assemble(
-    unit: Unit, tools: Tools, lowered: Manifest, files: Mapping[str, Path], folder: Path
-) -> StageOutput:
+def assemble(unit: Unit, tools: Tools, lowered: Manifest, files: Mapping[str, Path], folder: Path) -> StageOutput:
     """Compile to a relocatable object, then link it to what the Ascend runtime loads.
 
     Raises CompileError, with the tool's words, if either step fails.
@@ -46,7 +44,13 @@ LINKER_FLAGS = ("-m", "aicorelinux", "-Ttext", "0", "--no-mmap-output-file")
 
 def _run(unit: Unit, folder: Path, *command: str) -> None:
     done = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if done.returncode == 0 and (folder / command[-1]).is_file():
         return
