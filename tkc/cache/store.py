@@ -96,6 +96,11 @@ class Store:
         ref = self._refs.read(request)
         return ref if isinstance(ref, Miss) else self.lookup(ref.key)
 
+    def find(self, request: Digest) -> Manifest | Miss:
+        """Return the manifest that answers `request`, alone: nothing is said about its blobs."""
+        ref = self._refs.read(request)
+        return ref if isinstance(ref, Miss) else self._actions.read(ref.key)
+
     def read_ref(self, request: Digest) -> Digest | None:
         """Return the key of the action that `request` points to; None if no readable ref does."""
         ref = self._refs.read(request)
