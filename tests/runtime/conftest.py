@@ -23,7 +23,7 @@ from tkc.runtime.device import DeviceInfo
 CPU = DeviceInfo(Target.parse("cpu"), "cpu", 0)
 H200 = DeviceInfo(Target.parse("sm90"), "cuda", 0, "NVIDIA H200", (9, 0))
 
-_SPEC = '''
+_SPEC = """
 from tkc.model import ConstAxis, DType, KernelSpec, ModelDims, Role, ScalarArg, TensorArg, VarAxis
 
 def specialize(*, columns):
@@ -47,7 +47,7 @@ SPEC = KernelSpec(
     arguments=arguments,
     grid=lambda dims: [{"columns": 3}, {"columns": 7}],
 )
-'''
+"""
 _REFERENCE = """
 def expected(specialization, args):
     return {"out": args["x"] * args["factor"]}

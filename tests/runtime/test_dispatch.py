@@ -13,6 +13,7 @@ import pytest
 from tests.runtime.conftest import CPU, H200, Maker, announce
 from tkc.cache import Hit, Miss
 from tkc.model import Digest, Host, Specialization, Target
+from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo
 from tkc.runtime.dispatch import Accepted, Rejected, dispatch, judge, layers, runs_on, why_not_found
 
@@ -44,7 +45,9 @@ def test_device_binary_runs_only_where_its_architecture_says(
     assert [capability for capability in refused if runs_on(arch, cuda(*capability))] == []
 
 
-def test_artifact_for_another_architecture_is_rejected_and_named(maker: Maker, spec4: Specialization, user_store: Path) -> None:
+def test_artifact_for_another_architecture_is_rejected_and_named(
+    maker: Maker, spec4: Specialization, user_store: Path
+) -> None:
     maker.put(user_store, spec4, H200, facts={"kernels": [{"symbol": "scale", "arch": "sm_100f"}]})
     found = dispatch(maker.request(spec4, H200), H200)
     assert isinstance(found, Miss)
@@ -73,8 +76,8 @@ def test_layer_with_a_wrong_artifact_does_not_hide_the_next_layer(
     maker.put(user_store, spec4, H200)
     monkeypatch.setenv("TKC_STORES", str(tmp_path / "shared"))
     found = dispatch(maker.request(spec4, H200), H200)
-    assert isinstance(found, Hit)
-    assert found.store.root == user_store
+    assert isinstance(found, Artifact)
+    assert found.layer == user_store
 
 
 def test_layers_are_asked_in_order_wheels_then_shared_then_user(
@@ -95,8 +98,8 @@ def test_layers_are_asked_in_order_wheels_then_shared_then_user(
     for root in reversed(expected):
         maker.put(root, spec4)
         found = dispatch(maker.request(spec4), CPU)
-        assert isinstance(found, Hit)
-        assert found.store.root == root
+        assert isinstance(found, Artifact)
+        assert found.layer == root
 
 
 def test_wheel_that_is_gone_is_a_warning_and_the_others_are_asked(
@@ -107,7 +110,7 @@ def test_wheel_that_is_gone_is_a_warning_and_the_others_are_asked(
     maker.put(user_store, spec4)
     with pytest.warns(RuntimeWarning, match="'demo_gone_package:store', which is not installed"):
         found = dispatch(maker.request(spec4), CPU)
-    assert isinstance(found, Hit)
+    assert isinstance(found, Artifact)
 
 
 def test_miss_has_a_reason_for_each_layer_and_creates_nothing(

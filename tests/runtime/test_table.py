@@ -109,7 +109,9 @@ def test_sixteen_threads_that_miss_at_once_load_once(
     assert len(opened) == 1
 
 
-def test_failed_load_is_tried_again(maker: Maker, spec4: Specialization, user_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_load_is_tried_again(
+    maker: Maker, spec4: Specialization, user_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TKC_ON_MISS", "error")
     kernels = KernelTable(maker.entry.spec)
     with pytest.raises(tkc.errors.ArtifactMissingError):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from tkc.errors import LoadError, TargetError
+from tkc.errors import TargetError
 from tkc.hardware import cuda_target
 from tkc.model import Backend, Target
 
@@ -65,16 +65,9 @@ def device_info(device: DeviceLike = None) -> DeviceInfo:
     return _describe(asked.type, _current_index(asked.type) if asked.index is None else asked.index)
 
 
-def refuse_during_capture(device: DeviceInfo, what: str, remedy: str) -> None:
-    """Raise LoadError if the current stream of `device` is being captured into a CUDA graph.
-
-    Loading a module there fails, and takes the whole capture with it.
-    """
-    if device.target.backend is Backend.CUDA and _is_capturing(device.index):
-        raise LoadError(
-            f"{what} is not loaded on {device}, and cannot be while the stream is captured into a CUDA "
-            f"graph. Load it before the capture:  {remedy}"
-        )
+def is_capturing(device: DeviceInfo) -> bool:
+    """Whether the current stream of `device` is being captured into a CUDA graph."""
+    return device.target.backend is Backend.CUDA and _is_capturing(device.index)
 
 
 def _is_capturing(index: int) -> bool:

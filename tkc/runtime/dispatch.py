@@ -12,10 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tkc.cache import Hit, Layers, Miss
+from tkc.cache import Hit, Layers, Miss, Store
 from tkc.config import Settings
+from tkc.errors import StoreError
 from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Specialization
 from tkc.registry import CatalogEntry, find_entry
+from tkc.runtime.artifact import LIBRARY, Artifact
 from tkc.runtime.device import DeviceInfo
 
 STORES_GROUP = "tkc.stores"
@@ -69,32 +71,41 @@ def request_for(entry: CatalogEntry, specialization: Specialization, device: Dev
     return Request(specialization, source, target.name, Host.this_machine().arch)
 
 
-def dispatch(request: Request, device: DeviceInfo) -> Hit | Miss:
+def dispatch(request: Request, device: DeviceInfo) -> Artifact | Miss:
     """The first layer's artifact that answers `request` and can run on `device`, verified.
 
-    A miss has one reason for each layer. Never raises for a layer that cannot be used.
+    A miss has one reason for each layer. Never raises for a layer that cannot be used. Of an artifact only
+    what is loaded is read and verified, once.
     """
-    stores, reasons = layers().stores, list[str]()
-    if not stores:
-        return layers().resolve(request.key)
-    for store in stores:
-        found = Layers([store]).resolve(request.key)
-        if isinstance(found, Miss):
-            reasons += found.reasons
-        elif isinstance(verdict := judge(found.manifest, device, request.host), Rejected):
-            reasons.append(f"{store.root}: {verdict.reason}")
-        else:
+    reasons = []
+    for store in layers().stores:
+        found = _ask(store, request, device)
+        if isinstance(found, Artifact):
             return found
-    return Miss("\n".join(reasons))
+        reasons.append(f"{store.root}: {found}")
+    return Miss("\n".join(reasons)) if reasons else Miss("there is no store: set TKC_STORES or TKC_CACHE_DIR, or HOME")
+
+
+def _ask(store: Store, request: Request, device: DeviceInfo) -> Artifact | str:
+    """What one layer has for `request`, or why it has nothing."""
+    try:
+        manifest = store.find(request.key)
+        if isinstance(manifest, Miss):
+            return manifest.reason
+        if isinstance(verdict := judge(manifest, device, request.host), Rejected):
+            return verdict.reason
+        return Artifact.of(Hit(manifest, store))
+    except StoreError as error:  # untrusted, unreadable, or damaged and now in quarantine
+        return str(error)
 
 
 def judge(manifest: Manifest, device: DeviceInfo, host: str) -> Accepted | Rejected:
     """Whether an artifact can run on `device`, with a CPU of architecture `host`; asked before loading."""
     facts, action = manifest.facts, manifest.action
+    if not any(file.name == LIBRARY for file in manifest.files):
+        return Rejected(f"artifact {manifest.key.short} holds no {LIBRARY}")
     if (abi := facts.get("abi", LOADER_ABI)) != LOADER_ABI:
-        return Rejected(
-            f"artifact {manifest.key.short} is for loader ABI {abi}; this loader has {LOADER_ABI}"
-        )
+        return Rejected(f"artifact {manifest.key.short} is for loader ABI {abi}; this loader has {LOADER_ABI}")
     if (built_for := action.get("host", host)) != host:
         return Rejected(f"artifact {manifest.key.short} is for host {built_for}; this machine is {host}")
     for kernel in facts.get("kernels", ()):
@@ -131,9 +142,7 @@ def why_not_found(request: Request, miss: Miss) -> tuple[str, ...]:
         if fields.get("source") != str(request.source):
             reasons += (f"{where}: source changed: it holds this kernel, built from other source files",)
         elif fields.get("abi") != request.abi:
-            reasons += (
-                f"{where}: it holds this kernel for loader ABI {fields.get('abi')}, not {request.abi}",
-            )
+            reasons += (f"{where}: it holds this kernel for loader ABI {fields.get('abi')}, not {request.abi}",)
     return reasons
 
 

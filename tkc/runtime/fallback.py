@@ -34,6 +34,7 @@ from tkc.errors import (
 )
 from tkc.model import Host, KernelSpec, Params, Request, Role, Specialization, Target, TensorArg
 from tkc.registry import CatalogEntry
+from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo
 from tkc.runtime.dispatch import Rejected, judge, layers, settings
 from tkc.runtime.launch import Launch, explain
@@ -110,7 +111,7 @@ class ReferenceKernel:
         return self.launch
 
 
-def answer(missing: Missing) -> Hit | ReferenceKernel:
+def answer(missing: Missing) -> Artifact | ReferenceKernel:
     """Do what the policy says about a miss, and log it.
 
     Raises ArtifactMissingError if the policy is `error`; ToolchainError or CompileError if it is `jit` and
@@ -177,7 +178,7 @@ def _reference(missing: Missing) -> ReferenceKernel:
     return ReferenceKernel(missing.entry, missing.request.specialization, missing.device)
 
 
-def _compile(missing: Missing) -> Hit:
+def _compile(missing: Missing) -> Artifact:
     with _Announcement(missing) as announce:
         try:
             hit = _compile_into_some_store(missing, announce)
@@ -189,7 +190,7 @@ def _compile(missing: Missing) -> Hit:
             ) from error
     if isinstance(verdict := judge(hit.manifest, missing.device, missing.request.host), Rejected):
         raise LoadError(f"{missing.title}: what was just compiled cannot run here: {verdict.reason}")
-    return hit
+    return Artifact.of(hit)
 
 
 def _compile_into_some_store(missing: Missing, announce: _Announcement) -> Hit:

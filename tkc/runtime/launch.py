@@ -117,9 +117,7 @@ def explain(
     expected = spec.arguments(specialization)
     if len(args) != len(expected):
         names = ", ".join(arg.name for arg in expected)
-        return ArgumentError(
-            f"{spec.name}: {len(args)} launch arguments given; expected {len(expected)}: {names}"
-        )
+        return ArgumentError(f"{spec.name}: {len(args)} launch arguments given; expected {len(expected)}: {names}")
     seen = _Axes(spec.name, device)
     for arg, given in zip(expected, args, strict=True):
         if problem := next(seen.problems(arg, given), None):

@@ -15,15 +15,12 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tkc.cache import Hit
 from tkc.errors import LoadError
 from tkc.model import Digest
-
-LIBRARY = "kernel.so"
-"""Name of the shared library among an artifact's files."""
 
 _MAIN, _MAIN_PDL, _LOAD = "__tvm_ffi_main", "__tvm_ffi_main_pdl", "__tkc_load"
 
@@ -45,16 +42,14 @@ class Library:
     load: Callable[[int], Any] | None
 
 
-def open_library(hit: Hit) -> Library:
-    """Open the library of an artifact; the same bytes are opened once a process, whoever asks.
+def open_library(digest: Digest, data: bytes) -> Library:
+    """Open the library whose bytes these are; the same bytes are opened once a process, whoever asks.
 
-    Raises LoadError if the operating system refuses it or it is not an artifact of ours, and
-    StoreDamagedError if its bytes are not there or not what the manifest says.
+    Raises LoadError if the operating system refuses it, or it is not one of ours.
     """
-    digest = hit.manifest.file(LIBRARY).digest
     with _LOCK:
         if digest not in _OPEN:
-            _OPEN[digest] = _entries(_dlopen(hit.store.read_blob(digest), digest))
+            _OPEN[digest] = _entries(_dlopen(data, digest))
         return _OPEN[digest]
 
 
@@ -70,27 +65,25 @@ def _new_lock_in_child() -> None:
 os.register_at_fork(after_in_child=_new_lock_in_child)
 
 
-def _entries(library: ctypes.CDLL) -> Library:
-    main = _function(library, _MAIN)
+def _entries(handle: int) -> Library:
+    main = _function(handle, _MAIN)
     if main is None:
-        raise LoadError(
-            f"the artifact's library exports no {_MAIN}; it was not linked by tkc. Build it again"
-        )
-    return Library(main, _function(library, _MAIN_PDL) or main, _function(library, _LOAD))
+        raise LoadError(f"the artifact's library exports no {_MAIN}; it was not linked by tkc. Build it again")
+    return Library(main, _function(handle, _MAIN_PDL) or main, _function(handle, _LOAD))
 
 
-def _function(library: ctypes.CDLL, symbol: str) -> Entry | None:
+def _function(handle: int, symbol: str) -> Entry | None:
     from tvm_ffi import Function
 
-    try:
-        address = ctypes.cast(library[symbol], ctypes.c_void_p).value
-    except AttributeError:
+    address = _linker().dlsym(handle, symbol.encode())
+    if not address:
         return None
     function: Entry = Function.__from_extern_c__(address)
     return function
 
 
-def _dlopen(data: bytes, digest: Digest) -> ctypes.CDLL:
+def _dlopen(data: bytes, digest: Digest) -> int:
+    """Open a private copy of a library; its handle."""
     import tvm_ffi  # noqa: F401  its library must be in the process before ours, which needs its C ABI
 
     try:
@@ -99,12 +92,11 @@ def _dlopen(data: bytes, digest: Digest) -> ctypes.CDLL:
         return _dlopen_file(data, digest)
 
 
-def _dlopen_memory(data: bytes, digest: Digest) -> ctypes.CDLL:
+def _dlopen_memory(data: bytes, digest: Digest) -> int:
     file = os.memfd_create(f"tkc-{digest.short}")
-    with open(file, "wb") as memory:  # noqa: PTH123  a descriptor, not a path
+    with open(file, "wb", buffering=0) as memory:  # noqa: PTH123  a descriptor, not a path
         memory.write(data)
-        memory.flush()
-        return ctypes.CDLL(_alias(file, next(_COUNTER)), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return _dlopen_path(_alias(file, next(_COUNTER)))
 
 
 _COUNTER = itertools.count()
@@ -120,14 +112,35 @@ def _alias(descriptor: int, number: int) -> str:
     return f"/proc/self/fd{spelled}/{descriptor}"
 
 
-def _dlopen_file(data: bytes, digest: Digest) -> ctypes.CDLL:
+def _dlopen_file(data: bytes, digest: Digest) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="tkc-") as folder:
-            path = Path(folder) / LIBRARY
+            path = Path(folder) / f"tkc-{digest.short}.so"
             path.write_bytes(data)
-            return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            return _dlopen_path(str(path))
     except OSError as error:
         raise LoadError(
             f"the operating system refuses library {digest.short}: {error}. "
             "Set TMPDIR to a folder from which code may be executed, if it is for that"
         ) from error
+
+
+def _dlopen_path(path: str) -> int:
+    linker = _linker()
+    handle: int | None = linker.dlopen(path.encode(), os.RTLD_NOW | os.RTLD_LOCAL)
+    if handle is None:
+        raise OSError(os.fsdecode(linker.dlerror() or b"dlopen failed"))
+    return handle
+
+
+@cache
+def _linker() -> ctypes.PyDLL:
+    """The dynamic linker's own functions: `ctypes.CDLL` makes a Python class for each library, at twice the cost.
+
+    With the interpreter's lock held, so that no other thread's error is reported.
+    """
+    linker = ctypes.PyDLL(None)
+    linker.dlopen.argtypes, linker.dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
+    linker.dlsym.argtypes, linker.dlsym.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
+    linker.dlerror.argtypes, linker.dlerror.restype = [], ctypes.c_char_p
+    return linker

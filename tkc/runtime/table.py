@@ -8,12 +8,13 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
-from tkc.cache import Hit, Miss
+from tkc.cache import Miss
 from tkc.errors import LoadError, SpecError, TkcError
 from tkc.model import Backend, KernelSpec, Params, Specialization, Value
 from tkc.registry import CatalogEntry, find_entry
 from tkc.runtime import dispatch, fallback
-from tkc.runtime.device import DeviceInfo, DeviceLike, device_info, refuse_during_capture
+from tkc.runtime.artifact import LIBRARY, Artifact
+from tkc.runtime.device import DeviceInfo, DeviceLike, device_info, is_capturing
 from tkc.runtime.fallback import Missing, ReferenceKernel
 from tkc.runtime.launch import Launch, LoadedKernel, forked, forked_after_loading, mark_forked
 from tkc.runtime.loader import open_library
@@ -48,8 +49,7 @@ class KernelTable(dict[tuple[Any, ...], Launch]):
         axes = [axis.name for axis in self.spec.const]
         if len(values) != len(axes):
             raise SpecError(
-                f"{self.spec.name}: a key has {len(values)} const values; "
-                f"expected {len(axes)}: {', '.join(axes)}"
+                f"{self.spec.name}: a key has {len(values)} const values; expected {len(axes)}: {', '.join(axes)}"
             )
         return self.spec.specialization(dict(zip(axes, values, strict=True)))
 
@@ -74,10 +74,15 @@ def kernel(name: str, device: DeviceLike = None, **params: Value) -> Kernel:
 
 
 def specialization_of(spec: KernelSpec, params: Params) -> Specialization:
-    """The specialization for a call's parameters, or for values of all const axes. Raises SpecError."""
-    axes = {axis.name for axis in spec.const}
+    """The specialization for a call's parameters, or for a value of each const axis. Raises SpecError.
+
+    What a call's parameters can be is tried first: their names may be those of the axes, with more values.
+    """
     known = {parameter.name for parameter in spec.parameters}
-    return spec.specialization(params) if set(params) == axes and not axes <= known else spec.bind(**params)
+    required = {parameter.name for parameter in spec.parameters if parameter.default is parameter.empty}
+    if not required <= set(params) <= known and set(params) == {axis.name for axis in spec.const}:
+        return spec.specialization(params)
+    return spec.bind(**params)
 
 
 def load_kernel(
@@ -158,9 +163,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _load(
-    entry: CatalogEntry, specialization: Specialization, device: DeviceInfo, params: Params | None
-) -> Kernel:
+def _load(entry: CatalogEntry, specialization: Specialization, device: DeviceInfo, params: Params | None) -> Kernel:
     _refuse_where_loading_fails(specialization, device, params)
     request = dispatch.request_for(entry, specialization, device)
     found = dispatch.dispatch(request, device)
@@ -173,25 +176,28 @@ def _load(
     return _open(entry.spec, specialization, device, found)
 
 
-def _open(spec: KernelSpec, specialization: Specialization, device: DeviceInfo, hit: Hit) -> LoadedKernel:
+def _open(spec: KernelSpec, specialization: Specialization, device: DeviceInfo, artifact: Artifact) -> LoadedKernel:
+    manifest = artifact.manifest
     try:
-        library = open_library(hit)
+        library = open_library(manifest.file(LIBRARY).digest, artifact.library)
         if library.load is not None:
             library.load(device.index)
     except TkcError:
         raise
     except Exception as error:  # whatever the driver reports through tvm-ffi
         raise LoadError(
-            f"{specialization}: artifact {hit.manifest.key.short} cannot be loaded on {device}: {error}"
+            f"{specialization}: artifact {manifest.key.short} cannot be loaded on {device}: {error}"
         ) from error
-    return LoadedKernel(spec, specialization, hit.manifest, device, hit.store.root, library)
+    return LoadedKernel(spec, specialization, manifest, device, artifact.layer, library)
 
 
-def _refuse_where_loading_fails(
-    specialization: Specialization, device: DeviceInfo, params: Params | None
-) -> None:
+def _refuse_where_loading_fails(specialization: Specialization, device: DeviceInfo, params: Params | None) -> None:
     if device.target.backend is not Backend.CPU and forked_after_loading():
         raise LoadError(forked(str(specialization), device))
-    values = dict(specialization if params is None else params)
-    remedy = f"tkc.warmup([({specialization.spec!r}, {values!r})], device={device.place!r})"
-    refuse_during_capture(device, str(specialization), remedy)
+    if is_capturing(device):
+        values = dict(specialization if params is None else params)
+        raise LoadError(
+            f"{specialization} is not loaded on {device}, and cannot be while the stream is captured into a CUDA "
+            "graph: loading would fail, and the capture with it. Load it before the capture:  "
+            f"tkc.warmup([({specialization.spec!r}, {values!r})], device={device.place!r})"
+        )

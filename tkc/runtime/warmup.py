@@ -68,8 +68,7 @@ def warmup(what: str | Iterable[Call], device: DeviceLike = None, *, progress: b
     wanted = tuple(_wanted(what, where))
     with ThreadPoolExecutor(min(_MOST_THREADS, 2 * (os.cpu_count() or 1)), "tkc-warmup") as pool:
         futures = [
-            pool.submit(load_kernel, spec, specialization, where, params)
-            for spec, specialization, params in wanted
+            pool.submit(load_kernel, spec, specialization, where, params) for spec, specialization, params in wanted
         ]
         _wait(futures, show=progress)
     return _report(wanted, futures, started)
