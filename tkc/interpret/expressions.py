@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from tkc.interpret import dtypes, values
 from tkc.interpret.dtypes import Array
 from tkc.interpret.frame import Evaluate, Frame
 from tkc.interpret.memory import load
+from tkc.interpret.stochastic import round_stochastically
 from tkc.interpret.translate import CALLS, Node, Translator, annotations, constant, elementwise, expression, operation
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
@@ -125,8 +126,17 @@ def choose(frame: Frame, condition: Any, yes: Evaluate, no: Evaluate) -> Any:
 def _cast(translator: Translator, node: Node) -> Evaluate:
     kind = dtypes.parse(str(node.dtype)).numpy
     if found := annotations(node):
-        raise translator.unsupported(f"a cast with {found}")
+        return _rounded_cast(translator, node, kind, found)
     return elementwise(lambda value: dtypes.convert(value, kind), translator.exprs((node.value,)))
+
+
+def _rounded_cast(translator: Translator, node: Node, kind: Any, found: Mapping[str, Any]) -> Evaluate:
+    mode = getattr(found.get("round"), "value", found.get("round"))
+    if mode != "rs" or set(found) != {"round", "rbits"}:
+        raise translator.unsupported(f"a cast with {found}")
+    value, word = translator.exprs((node.value, found["rbits"]))
+    lane = translator.expr(translator.vector_loops[-1]) if translator.vector_loops else constant(np.int32(0))
+    return lambda frame: round_stochastically(value(frame), word(frame), lane(frame), kind)
 
 
 @expression("BufferLoad")

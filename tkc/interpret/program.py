@@ -89,13 +89,13 @@ class Program:
                     translator.slot(size)
         for buffer in prim_func.buffer_map.values():
             translator.view(buffer)
-        loops, threads = _launch(prim_func.body)
-        translator.here = prim_func.body
-        grid = tuple(
-            (str(loop.thread_binding.thread_tag), translator.expr(loop.extent), str(loop.loop_var.dtype))
-            for loop in loops
-        )
         try:
+            loops, threads, translator.inlined = _launch(prim_func.body)
+            grid = tuple(
+                (str(loop.thread_binding.thread_tag), translator.expr(loop.extent), str(loop.loop_var.dtype))
+                for loop in loops
+            )
+            translator.inlined = {}
             body = translator.stmt(prim_func.body)
         except InterpretError as error:
             raise error.at(name, one_line(translator.here)) from None
@@ -242,12 +242,13 @@ def tensor_bytes(tensor: Any) -> tuple[Array, dtypes.ElementType]:
     return flat.view(torch.uint8).numpy(), element
 
 
-def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int]]:
-    """The loops over the grid, outermost first, and the threads of a block."""
+def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int], dict[Any, Node]]:
+    """The loops over the grid by name (x, y, z), the threads of a block, and what names stand for."""
     from tvm import tirx
 
     loops: list[Node] = []
     threads = [(1, 1, 1)]
+    names: dict[Any, Node] = {}
 
     def visit(node: Any) -> None:
         kind = type(node).__name__
@@ -256,10 +257,12 @@ def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int]]:
         elif kind == "SBlock" and node.annotations.get("tl.launch_threads") is not None:
             x, y, z = (int(size) for size in node.annotations["tl.launch_threads"])
             threads[0] = (x, y, z)
+        elif kind == "Bind":
+            names[node.var] = node.value
 
     tirx.stmt_functor.post_order_visit(body, visit)
     loops.sort(key=lambda loop: str(loop.thread_binding.thread_tag))
-    return loops, threads[0]
+    return loops, threads[0], names
 
 
 def bound_arguments(parameters: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -318,7 +318,11 @@ def _for(translator: Translator, node: Node) -> Execute:
     first, extent = translator.exprs((node.min, node.extent))
     independent = iterations_are_independent(node)
     slot = translator.slot(node.loop_var)
+    if kind == _VECTORIZED:
+        translator.vector_loops.append(node.loop_var)
     body = translator.stmt(node.body)
+    if kind == _VECTORIZED:
+        translator.vector_loops.pop()
     number = np.dtype(str(node.loop_var.dtype)).type
     if kind == _PARALLEL and _belongs_to_block(node):
         private = stored_memories(translator, node, Level.THREAD)

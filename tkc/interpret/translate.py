@@ -101,6 +101,7 @@ class Translator:
     narrowest: dict[int, int] = field(default_factory=dict)
     reducers: dict[int, str] = field(default_factory=dict)
     grid_slots: dict[str, int] = field(default_factory=dict)
+    vector_loops: list[Any] = field(default_factory=list)
     whole_grid: bool = False
     here: Node = None
 
