@@ -43,9 +43,7 @@ def build(store: Store, name: str = "one", *, files: dict[str, bytes] | None = N
 
 def tree(root: Path) -> dict[str, bytes]:
     """Every file below `root`, with its content."""
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
-    }
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 # Processes
@@ -136,9 +134,7 @@ def before_each_step(act: Callable[[str], None]) -> Iterator[None]:
 
         return step
 
-    with mock.patch.multiple(
-        os, **{name: stepping(name, getattr(os, name)) for name in (*_CHANGING, "open")}
-    ):
+    with mock.patch.multiple(os, **{name: stepping(name, getattr(os, name)) for name in (*_CHANGING, "open")}):
         yield
 
 

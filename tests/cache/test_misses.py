@@ -36,9 +36,7 @@ def test_an_entry_is_read_as_it_was_written(log: MissLog) -> None:
 
 def test_many_processes_append_at_once_and_no_line_is_lost(log: MissLog) -> None:
     def write(number: int) -> int:
-        return sum(
-            log.append({"process": number, "miss": miss, "padding": "x" * 2000}) for miss in range(100)
-        )
+        return sum(log.append({"process": number, "miss": miss, "padding": "x" * 2000}) for miss in range(100))
 
     assert in_children([lambda number=number: write(number) for number in range(8)]) == [100] * 8
     found = log.read()

@@ -338,9 +338,7 @@ def test_file_times_mean_nothing(store: Store) -> None:
     assert store.resolve(request())
 
 
-def test_a_lookup_reads_the_same_files_in_a_store_of_any_size(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lookup_reads_the_same_files_in_a_store_of_any_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """No listing: as many system calls among 200 entries as alone."""
     build(store)
     opened: list[str] = []

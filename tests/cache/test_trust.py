@@ -22,7 +22,7 @@ def as_another_user(function: Callable[[], Any]) -> Any:
         return in_child(function, uid=NOBODY)
 
     def pretend() -> Any:
-        os.geteuid = lambda: NOBODY
+        os.geteuid = lambda: os.getuid() + 1
         return function()
 
     return in_child(pretend)
