@@ -12,7 +12,16 @@ from tkc.interpret.dtypes import Array
 from tkc.interpret.frame import Evaluate, Frame
 from tkc.interpret.memory import load
 from tkc.interpret.stochastic import round_stochastically
-from tkc.interpret.translate import CALLS, Node, Translator, annotations, constant, elementwise, expression, operation
+from tkc.interpret.translate import (
+    CALLS,
+    Node,
+    Translator,
+    annotations_of,
+    constant,
+    elementwise,
+    expression,
+    operation,
+)
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "Add": values.add,
@@ -125,7 +134,7 @@ def choose(frame: Frame, condition: Any, yes: Evaluate, no: Evaluate) -> Any:
 @expression("Cast")
 def _cast(translator: Translator, node: Node) -> Evaluate:
     kind = dtypes.parse(str(node.dtype)).numpy
-    if found := annotations(node):
+    if found := annotations_of(node):
         return _rounded_cast(translator, node, kind, found)
     return elementwise(lambda value: dtypes.convert(value, kind), translator.exprs((node.value,)))
 

@@ -66,8 +66,8 @@ class Frame:
     exited: Array | None = None
     broken: list[Array | None] = field(default_factory=list)
     statement: Any = None
-    barriers: int = 0
     axis_sizes: list[int] = field(default_factory=list)
+    axis_tiles: list[bool] = field(default_factory=list)
 
     @property
     def num_blocks(self) -> int:
@@ -156,12 +156,14 @@ class Frame:
             self.mask = mask.any(axis=1, keepdims=True)[..., None] if tile else mask[..., None]
         self.depth += 1
         self.axis_sizes.append(size)
+        self.axis_tiles.append(tile)
         self.tile = was_tile or tile
         try:
             yield np.arange(size, dtype=np.int64).reshape((1,) * (self.rank - 1) + (size,))
         finally:
             self.depth -= 1
             self.axis_sizes.pop()
+            self.axis_tiles.pop()
             self.mask, self.tile = mask, was_tile
 
     def step(self, count: int) -> None:

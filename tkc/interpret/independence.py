@@ -8,10 +8,18 @@ from tkc.interpret.memory import Level, level_of
 from tkc.interpret.translate import Node, Translator, operation
 
 _ORDERED = frozenset(
-    """
-    tl.loop_break tirx.thread_return tirx.tvm_storage_sync tl.sync_warp tl.sync_grid tl.device_assert
-    tirx.call_extern tl.rng_init tl.rng_rand tl.rng_rand_float
-    """.split()
+    [
+        "tl.loop_break",
+        "tirx.thread_return",
+        "tirx.tvm_storage_sync",
+        "tl.sync_warp",
+        "tl.sync_grid",
+        "tl.device_assert",
+        "tirx.call_extern",
+        "tl.rng_init",
+        "tl.rng_rand",
+        "tl.rng_rand_float",
+    ]
 )
 
 
@@ -118,9 +126,9 @@ class _Body:
         found = [False]
 
         def visit(part: Any) -> None:
-            if type(part).__name__ == "Var" and (part.same_as(self.var) or part in self.inner or part in self.bound):
-                found[0] = True
-            elif type(part).__name__ == "BufferLoad" and part.buffer.data in self.written:
+            if (
+                type(part).__name__ == "Var" and (part.same_as(self.var) or part in self.inner or part in self.bound)
+            ) or (type(part).__name__ == "BufferLoad" and part.buffer.data in self.written):
                 found[0] = True
 
         tirx.stmt_functor.post_order_visit(node, visit)

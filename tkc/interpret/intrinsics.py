@@ -12,7 +12,7 @@ from tkc.interpret.dtypes import Array
 from tkc.interpret.expressions import choose, load_lanes
 from tkc.interpret.frame import Evaluate, Frame
 from tkc.interpret.memory import load
-from tkc.interpret.translate import Node, Translator, annotations, call, constant, elementwise
+from tkc.interpret.translate import Node, Translator, annotations_of, call, constant, elementwise
 
 
 def _sigmoid(x: Array) -> Array:
@@ -274,4 +274,4 @@ def _nothing(translator: Translator, node: Node) -> Evaluate:
 
 def annotation(node: Node, name: str, default: Any = None) -> Any:
     """One annotation of a node."""
-    return annotations(node).get(name, default)
+    return annotations_of(node).get(name, default)

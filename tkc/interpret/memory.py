@@ -222,10 +222,10 @@ def uniform_int(value: Any, name: str) -> int:
     return int(array.flat[0])
 
 
-def load(frame: Frame, view: BufferView, indices: Sequence[Array]) -> Array:
-    """Read one element a lane. Device memory outside a buffer reads as 0, as TileLang guards it."""
+def load(frame: Frame, view: BufferView, indices: Sequence[Array], *, guarded: bool = True) -> Array:
+    """Read one element a lane. Device memory outside a buffer reads as 0 where TileLang guards it (`guarded`)."""
     place = view.locate(frame, indices)
-    outside = _check_outside(frame, place, writing=False)
+    outside = check_outside(frame, place, writing=False, guarded=guarded)
     if frame.sanitizer is not None:
         frame.sanitizer.read(frame, place)
     value = read(place)
@@ -234,7 +234,7 @@ def load(frame: Frame, view: BufferView, indices: Sequence[Array]) -> Array:
     return value
 
 
-def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array) -> None:
+def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array, *, guarded: bool = True) -> None:
     """Write one element a lane; the last lane wins. Device memory outside a buffer is not written."""
     memory = view.memory_of(frame)
     if memory.level is Level.THREAD and not frame.tile and _per_thread(frame.mask, value, *indices):
@@ -244,15 +244,19 @@ def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array
             if not frame.tile:
                 _block_level(frame, view, part)
     place = view.locate(frame, indices)
-    outside = _check_outside(frame, place, writing=True)
+    outside = check_outside(frame, place, writing=True, guarded=guarded)
     if frame.sanitizer is not None:
-        frame.sanitizer.write(frame, place)
+        frame.sanitizer.write(frame, place, np.asarray(value))
     write(frame, place, value, outside)
 
 
 def _block_level(frame: Frame, view: BufferView, value: Array) -> None:
     frame_value = np.asarray(value)
-    if frame_value.ndim > 1 and frame_value.shape[1] > 1 and not bits_equal(frame_value, np.broadcast_to(frame_value[:, :1], frame_value.shape)):
+    if (
+        frame_value.ndim > 1
+        and frame_value.shape[1] > 1
+        and not bits_equal(frame_value, np.broadcast_to(frame_value[:, :1], frame_value.shape))
+    ):
         raise InterpretError(
             f"fragment {view.name} belongs to the block, and its threads write it with different values or indices. "
             "Use T.alloc_local for what each thread has of its own"
@@ -263,21 +267,23 @@ def _per_thread(*values: Array | None) -> bool:
     return any(value is not None and np.ndim(value) > 1 and np.shape(value)[1] > 1 for value in values)
 
 
-def _check_outside(frame: Frame, place: Place, *, writing: bool) -> Array | None:
-    """Lanes outside. For device memory they are guarded; elsewhere an active one is an error."""
+def check_outside(frame: Frame, place: Place, *, writing: bool, guarded: bool = True) -> Array | None:
+    """Lanes outside the buffer. An active one is a fault, unless the compiler guards the access.
+
+    It guards accesses to device memory, by index, unless a pass configuration turns that off.
+    """
     if place.outside is None:
         return None
     active = place.outside if frame.mask is None else np.logical_and(place.outside, frame.mask)
-    if not any_active(active):
+    if not any_active(active) or (guarded and frame.guards and place.memory.level is Level.DEVICE):
         return place.outside
     if frame.sanitizer is not None:
         frame.sanitizer.outside(frame, place, active, writing=writing)
-    elif place.memory.level is not Level.DEVICE or not frame.guards:
-        raise InterpretError(
-            f"{'write' if writing else 'read'} outside {place.view.scope} buffer "
-            f"{place.view.name}{list(place.view.dims(frame))} at {first_element(frame, place, active)}"
-        )
-    return place.outside
+        return place.outside
+    raise InterpretError(
+        f"{'write' if writing else 'read'} outside {place.view.scope} buffer "
+        f"{place.view.name}{list(place.view.dims(frame))} at {first_element(frame, place, active)}"
+    )
 
 
 def first_element(frame: Frame, place: Place, lanes: Array) -> str:
@@ -320,7 +326,9 @@ def write(frame: Frame, place: Place, value: Array, outside: Array | None) -> No
 def selected(frame: Frame, flat: Array, outside: Array | None, *values: Array) -> tuple[Array, ...]:
     """The active lanes of an index and of values that go with it, in order."""
     active = frame.mask if outside is None else ~outside if frame.mask is None else np.logical_and(frame.mask, ~outside)
-    shape = np.broadcast_shapes(np.shape(flat), *(np.shape(v) for v in values), np.shape(active) if active is not None else ())
+    shape = np.broadcast_shapes(
+        np.shape(flat), *(np.shape(v) for v in values), np.shape(active) if active is not None else ()
+    )
     spread = tuple(np.broadcast_to(part, shape) for part in (flat, *values))
     if active is None:
         return spread

@@ -64,9 +64,7 @@ class Program:
     threads: tuple[int, int, int]
 
     @classmethod
-    def translate(
-        cls, prim_func: Any, backend: str = "cuda", pass_configs: Mapping[str, Any] | None = None
-    ) -> Program:
+    def translate(cls, prim_func: Any, backend: str = "cuda", pass_configs: Mapping[str, Any] | None = None) -> Program:
         """Translate a function. Raises UnsupportedError for what the interpreter does not know."""
         import tkc.interpret.rules  # noqa: F401
 
@@ -174,7 +172,10 @@ class Program:
             raise InterpretError(f"{self.name}: {parameter.name} is {type(argument).__name__}, expected a number")
         if kind.kind in "iu" and not np.iinfo(kind).min <= argument <= np.iinfo(kind).max:
             raise InterpretError(f"{self.name}: {parameter.name} is {argument}, which {kind} does not hold")
-        frame.set(self.translator.slots[parameter], dtypes.convert(np.asarray(argument, None if kind.kind in "iub" else np.float64), kind)[()])
+        frame.set(
+            self.translator.slots[parameter],
+            dtypes.convert(np.asarray(argument, None if kind.kind in "iub" else np.float64), kind)[()],
+        )
 
     def _bind_tensor(
         self,
@@ -190,7 +191,9 @@ class Program:
         if found != view.element and not _same_storage(found, view.element):
             raise InterpretError(f"{self.name}: {view.name} has dtype {found.name}; expected {view.element.name}")
         if tensor.dim() != len(buffer.shape):
-            raise InterpretError(f"{self.name}: {view.name} has {tensor.dim()} dimensions; expected {len(buffer.shape)}")
+            raise InterpretError(
+                f"{self.name}: {view.name} has {tensor.dim()} dimensions; expected {len(buffer.shape)}"
+            )
         for what, expected, got in (
             ("size", buffer.shape, tensor.shape),
             ("stride", buffer.strides, tensor.stride()),
@@ -237,7 +240,9 @@ def tensor_bytes(tensor: Any) -> tuple[Array, dtypes.ElementType]:
         raise InterpretError(f"got a tensor on {tensor.device}, expected one on the CPU")
     name = str(tensor.dtype).removeprefix("torch.")
     element = dtypes.parse({"float4_e2m1fn_x2": "uint8"}.get(name, name))
-    reach = 0 if not tensor.numel() else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    reach = (
+        0 if not tensor.numel() else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    )
     flat = tensor.detach().as_strided((reach,), (1,), tensor.storage_offset())
     return flat.view(torch.uint8).numpy(), element
 
@@ -252,7 +257,11 @@ def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int], dict[Any, Nod
 
     def visit(node: Any) -> None:
         kind = type(node).__name__
-        if kind == "For" and node.thread_binding is not None and str(node.thread_binding.thread_tag).startswith("blockIdx"):
+        if (
+            kind == "For"
+            and node.thread_binding is not None
+            and str(node.thread_binding.thread_tag).startswith("blockIdx")
+        ):
             loops.append(node)
         elif kind == "SBlock" and node.annotations.get("tl.launch_threads") is not None:
             x, y, z = (int(size) for size in node.annotations["tl.launch_threads"])

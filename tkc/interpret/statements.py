@@ -12,17 +12,36 @@ from tkc.interpret.errors import InterpretError
 from tkc.interpret.frame import Evaluate, Execute, Frame, ThreadIndex, any_active, both
 from tkc.interpret.independence import iterations_are_independent, stored_memories
 from tkc.interpret.memory import Level, Memory, level_of, store
-from tkc.interpret.translate import Node, Translator, annotations, constant, guarded, one_line, operation, statement
+from tkc.interpret.translate import Node, Translator, annotations_of, constant, guarded, one_line, operation, statement
 
 _SERIAL, _PARALLEL, _VECTORIZED, _UNROLLED, _THREAD_BINDING = range(5)
 
 _PERFORMANCE_ONLY = frozenset(
-    """
-    tl.launch_threads layout_map l2_hit_ratio_map min_blocks_per_sm tl.min_blocks_per_sm tl_lineno num_stages
-    tl.vf_source_index tl.simtvf_scope pragma_unroll_explicit pragma_unroll_factor disable_unroll_explicit coalesced_width prefer_async
-    parallel_prefer_async parallel_async_without_async_commit_wait tl_pipeline_order tl_pipeline_stage
-    tl_pipeline_sync tl_pipeline_group tl.cluster_dims reducer_info_v2 parallel_loop_layout
-    """.split()
+    [
+        "tl.launch_threads",
+        "layout_map",
+        "l2_hit_ratio_map",
+        "min_blocks_per_sm",
+        "tl.min_blocks_per_sm",
+        "tl_lineno",
+        "num_stages",
+        "tl.vf_source_index",
+        "tl.simtvf_scope",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "disable_unroll_explicit",
+        "coalesced_width",
+        "prefer_async",
+        "parallel_prefer_async",
+        "parallel_async_without_async_commit_wait",
+        "tl_pipeline_order",
+        "tl_pipeline_stage",
+        "tl_pipeline_sync",
+        "tl_pipeline_group",
+        "tl.cluster_dims",
+        "reducer_info_v2",
+        "parallel_loop_layout",
+    ]
 )
 """Annotations that say how fast, not what."""
 
@@ -59,7 +78,7 @@ def _block(translator: Translator, node: Node) -> Execute:
     translator.here = node
     if node.init is not None or node.match_buffers:
         raise translator.unsupported("a block with an initialiser or matched buffers")
-    for name in annotations(node):
+    for name in annotations_of(node):
         if name not in _PERFORMANCE_ONLY:
             raise translator.unsupported(f"the block annotation {name}")
     for data, info in dict(node.annotations.get("reducer_info_v2") or {}).items():
@@ -312,7 +331,7 @@ def _for(translator: Translator, node: Node) -> Execute:
     kind = int(node.kind)
     if kind == _THREAD_BINDING:
         return _bound_loop(translator, node)
-    for name in annotations(node):
+    for name in annotations_of(node):
         if name not in _PERFORMANCE_ONLY:
             raise translator.unsupported(f"the loop annotation {name}")
     first, extent = translator.exprs((node.min, node.extent))
@@ -377,6 +396,8 @@ def _tile_loop(
     """A loop over the block's threads: its iterations are an axis, and locals written in it are theirs."""
 
     def execute(frame: Frame) -> None:
+        if frame.sanitizer is not None:
+            frame.sanitizer.statement(frame)
         start, count, size = _span(frame, first, extent)
         if not size:
             return
@@ -385,7 +406,9 @@ def _tile_loop(
             iteration = stack.enter_context(frame.axis(size, tile=True))
             for key in private:
                 if not frame.memories[key].gather():
-                    raise InterpretError(f"{frame.memories[key].name} differs between threads on entry to a tile-level loop")
+                    raise InterpretError(
+                        f"{frame.memories[key].name} differs between threads on entry to a tile-level loop"
+                    )
                 stack.enter_context(frame.memories[key].private(size))
             _along(frame, slot, number, start, count, iteration, body)
 
@@ -404,9 +427,7 @@ def _axis_loop(slot: int, number: Any, first: Evaluate, extent: Evaluate, body: 
     return execute
 
 
-def _along(
-    frame: Frame, slot: int, number: Any, start: Array, count: Array, iteration: Array, body: Execute
-) -> None:
+def _along(frame: Frame, slot: int, number: Any, start: Array, count: Array, iteration: Array, body: Execute) -> None:
     start, count = (frame.lift(value, frame.depth - 1) for value in (start, count))
     if count.size > 1:
         frame.mask = both(frame.mask, iteration < count)

@@ -10,9 +10,8 @@ import numpy as np
 from tkc.interpret import dtypes, values
 from tkc.interpret.dtypes import Array
 from tkc.interpret.errors import InterpretError
-from tkc.interpret.frame import LEAD_AXES, Evaluate, Frame, any_active
-from tkc.interpret.memory import BufferView, Place, pack, read, selected, write
-from tkc.interpret.memory import _check_outside as check_outside
+from tkc.interpret.frame import LEAD_AXES, Evaluate, Frame
+from tkc.interpret.memory import BufferView, Place, check_outside, load, pack, selected, write
 from tkc.interpret.translate import Node, Translator, call, constant, lanewise
 
 WARP = 32
@@ -35,8 +34,10 @@ def _warp_size(node: Node) -> int:
 @call("tl.get_lane_idx")
 def _lane_index(translator: Translator, node: Node) -> Evaluate:
     size = _warp_size(node)
-    return lambda frame: frame.one_thread(_flat_thread(frame) % np.int32(size), "the lane index") if frame.tile else (
-        _flat_thread(frame) % np.int32(size)
+    return lambda frame: (
+        frame.one_thread(_flat_thread(frame) % np.int32(size), "the lane index")
+        if frame.tile
+        else (_flat_thread(frame) % np.int32(size))
     )
 
 
@@ -58,6 +59,8 @@ def warps(frame: Frame, value: Any, what: str) -> Array:
         raise InterpretError(f"{what} inside a tile-level loop, whose iterations are not threads")
     if frame.num_threads % WARP:
         raise InterpretError(f"{what} in a block of {frame.num_threads} threads; expected whole warps of {WARP}")
+    if frame.sanitizer is not None:
+        frame.sanitizer.warp_step()
     full = frame.full(value)
     return full.reshape(full.shape[0], -1, WARP, *full.shape[LEAD_AXES:])
 
@@ -153,7 +156,11 @@ def _vote(translator: Translator, node: Node) -> Evaluate:
 
     def evaluate(frame: Frame) -> Array:
         held, active = warps(frame, np.asarray(predicate(frame)) != 0, name), active_warps(frame)
-        result = (held & active).any(axis=2, keepdims=True) if name == "tl.any_sync" else (held | ~active).all(axis=2, keepdims=True)
+        result = (
+            (held & active).any(axis=2, keepdims=True)
+            if name == "tl.any_sync"
+            else (held | ~active).all(axis=2, keepdims=True)
+        )
         kind = dtypes.parse(str(node.dtype)).numpy
         return unwarp(np.broadcast_to(result, np.broadcast_shapes(held.shape, active.shape)).astype(kind))
 
@@ -276,8 +283,6 @@ def _atomic_vector(translator: Translator, node: Node) -> Evaluate:
     target, source = translator.pointer(node.args[0]), translator.pointer(node.args[1])
 
     def evaluate(frame: Frame) -> None:
-        from tkc.interpret.memory import load
-
         *outer, last = (index(frame) for index in target.indices)
         *source_outer, source_last = (index(frame) for index in source.indices)
         for lane in range(lanes):
@@ -289,8 +294,6 @@ def _atomic_vector(translator: Translator, node: Node) -> Evaluate:
 
 @call("tl.atomic_load_elem_op")
 def _atomic_load(translator: Translator, node: Node) -> Evaluate:
-    from tkc.interpret.memory import load
-
     pointer = translator.pointer(node.args[0])
     return lambda frame: load(frame, pointer.view, tuple(index(frame) for index in pointer.indices))
 
@@ -303,7 +306,7 @@ def _atomic_store(translator: Translator, node: Node) -> Evaluate:
         place = pointer.view.locate(frame, tuple(index(frame) for index in pointer.indices))
         outside = check_outside(frame, place, writing=True)
         if frame.sanitizer is not None:
-            frame.sanitizer.written(place, frame)
+            frame.sanitizer.written(frame, place)
         write(frame, place, dtypes.convert(value(frame), pointer.view.element.numpy), outside)
 
     return evaluate
@@ -331,7 +334,7 @@ def atomic(
     chosen, bits = selected(frame, flat, outside, pack(np.ascontiguousarray(spread)))
     found = combine_in_order(place, chosen.reshape(-1), bits.reshape(-1), combine)
     if frame.sanitizer is not None:
-        frame.sanitizer.written(place, frame)
+        frame.sanitizer.written(frame, place)
     if not returns:
         return None
     shape = np.broadcast_shapes(flat.shape, spread.shape, np.shape(frame.mask) if frame.mask is not None else ())
@@ -374,16 +377,3 @@ def _add_integers(
     last = starts + lengths - 1
     elements[ordered[last]] = pack((first[last] + running[last] - base[last]).astype(kind))
     return before
-
-
-def threads_agree(frame: Frame) -> bool:
-    """Whether all threads of each block are active alike."""
-    mask = frame.mask
-    if mask is None or np.ndim(mask) < LEAD_AXES or mask.shape[1] == 1:
-        return True
-    return not any_active(mask.any(axis=1) & ~mask.all(axis=1))
-
-
-def sequential(view: BufferView, place: Place) -> Array:
-    """What is at a place now."""
-    return read(place)

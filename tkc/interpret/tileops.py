@@ -14,19 +14,28 @@ from tkc.interpret.errors import InterpretError
 from tkc.interpret.frame import LEAD_AXES, Evaluate, Frame
 from tkc.interpret.memory import BufferView, Level, level_of, load, pack, selected, store, uniform_int
 from tkc.interpret.threads import combine_in_order
-from tkc.interpret.translate import Node, Region, Translator, annotations, call, constant
+from tkc.interpret.translate import Node, Region, Translator, annotations_of, call, constant
 
 _HINTS = frozenset(
-    """
-    coalesced_width disable_tma eviction_policy force_cp_async parallel_loop_layout loop_layout is_async_copy
-    prefer_instruction batch enable_fadd2 no_implicit_async_commit_wait
-    """.split()
+    [
+        "coalesced_width",
+        "disable_tma",
+        "eviction_policy",
+        "force_cp_async",
+        "parallel_loop_layout",
+        "loop_layout",
+        "is_async_copy",
+        "prefer_instruction",
+        "batch",
+        "enable_fadd2",
+        "no_implicit_async_commit_wait",
+    ]
 )
 
 
 def check_hints(translator: Translator, node: Node, *also: str) -> None:
     """Raise UnsupportedError for an annotation that could change what an operation means."""
-    for name in annotations(node):
+    for name in annotations_of(node):
         if name not in _HINTS and name not in also:
             raise translator.unsupported(f"the annotation {name} of {node.op.name}")
 
@@ -120,7 +129,12 @@ def _fill(translator: Translator, node: Node) -> Evaluate:
         if 0 in sizes:
             return
         with box(frame, sizes, tile=not each_threads(target.view)) as positions:
-            store(frame, target.view, at(frame, target, positions), dtypes.convert(np.asarray(value(frame)), target.view.element.numpy))
+            store(
+                frame,
+                target.view,
+                at(frame, target, positions),
+                dtypes.convert(np.asarray(value(frame)), target.view.element.numpy),
+            )
 
     return evaluate
 
@@ -156,7 +170,7 @@ def _reduce(translator: Translator, node: Node) -> Evaluate:
     source, target = translator.region(node.args[0]), translator.region(node.args[1])
     kind, axis, clear = str(node.args[2].value), int(node.args[3]), bool(node.args[4].value)
     combine = _COMBINE[kind]
-    if annotations(node).get("nan_propagate"):
+    if annotations_of(node).get("nan_propagate"):
         combine = _PROPAGATING[kind]
 
     def evaluate(frame: Frame) -> None:
@@ -262,7 +276,7 @@ def accumulate(frame: Frame, view: BufferView, indices: Sequence[Array], value: 
     flat, value = np.broadcast_arrays(flat, value)
     combine_in_order(place, flat.reshape(-1), pack(np.ascontiguousarray(value)).reshape(-1), combine)
     if frame.sanitizer is not None:
-        frame.sanitizer.written(place, frame)
+        frame.sanitizer.written(frame, place)
 
 
 def _open_sizes(frame: Frame, *parts: Array) -> tuple[int, ...]:

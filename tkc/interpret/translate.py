@@ -234,7 +234,7 @@ def elementwise(function: Callable[..., Any], operands: Sequence[Evaluate]) -> E
     return lambda frame: apply(*(operand(frame) for operand in operands))
 
 
-def annotations(node: Node) -> Mapping[str, Any]:
+def annotations_of(node: Node) -> Mapping[str, Any]:
     """What a node is annotated with."""
     found = getattr(node, "annotations", None)
     return {str(key): value for key, value in found.items()} if found else {}
@@ -248,7 +248,9 @@ def one_line(node: Node) -> str:
     return text if len(text) <= 200 else text[:197] + "…"
 
 
-_DECLARATION = re.compile(r"^[\w, ]+ = (T\.(Buffer|handle|u?int\d+|float\d+|bool)\([^)]*\)(, )?)+|^[\w, ]+ = T\.Buffer\(")
+_DECLARATION = re.compile(
+    r"^[\w, ]+ = (T\.(Buffer|handle|u?int\d+|float\d+|bool)\([^)]*\)(, )?)+|^[\w, ]+ = T\.Buffer\("
+)
 
 
 def guarded(translator: Translator, node: Node, run: Execute) -> Execute:
@@ -256,6 +258,8 @@ def guarded(translator: Translator, node: Node, run: Execute) -> Execute:
 
     def execute(frame: Frame) -> None:
         frame.statement = node
+        if frame.sanitizer is not None:
+            frame.sanitizer.statement(frame)
         try:
             run(frame)
         except InterpretError as error:

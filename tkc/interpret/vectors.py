@@ -26,7 +26,7 @@ def _wide_load(translator: Translator, node: Node) -> Evaluate:
 
     def evaluate(frame: Frame) -> Any:
         places = _run(frame, pointer, count)
-        return from_bytes(to_bytes(tuple(load(frame, pointer.view, place) for place in places)), to)
+        return from_bytes(to_bytes(tuple(load(frame, pointer.view, place, guarded=False) for place in places)), to)
 
     return evaluate
 
@@ -44,7 +44,7 @@ def _wide_store(translator: Translator, node: Node) -> Evaluate:
         whole = value(frame)
         parts = from_bytes(to_bytes(whole if isinstance(whole, tuple) else (whole,)), to)
         for place, part in zip(_run(frame, pointer, count), parts if count > 1 else (parts,), strict=True):
-            store(frame, pointer.view, place, part)
+            store(frame, pointer.view, place, part, guarded=False)
 
     return evaluate
 
