@@ -52,9 +52,7 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
         content = os.read(descriptor, status.st_size + 1)
-        while 0 < len(content) < status.st_size and (
-            more := os.read(descriptor, status.st_size - len(content))
-        ):
+        while 0 < len(content) < status.st_size and (more := os.read(descriptor, status.st_size - len(content))):
             content += more
         return content, status
     finally:
@@ -170,9 +168,7 @@ def writing(root: str) -> Iterator[None]:
 def _store_error(error: OSError, root: str) -> StoreError:
     what = f"store {root}: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
     if error.errno in _FULL:
-        return StoreFullError(
-            f"{what}. Make room (`tkc cache prune`), or set TKC_CACHE_DIR to another file system"
-        )
+        return StoreFullError(f"{what}. Make room there, or set TKC_CACHE_DIR to a folder on another one")
     if error.errno in _READ_ONLY:
         return StoreReadOnlyError(
             f"{what}. Nothing can be written here; set TKC_CACHE_DIR to a folder that you may write"

@@ -21,9 +21,7 @@ class Layers:
         self._unusable: dict[Store, str] = {}
 
     @classmethod
-    def of_folders(
-        cls, read_only: Sequence[Path], user: Path | None, *, installed: Sequence[Path] = ()
-    ) -> Self:
+    def of_folders(cls, read_only: Sequence[Path], user: Path | None, *, installed: Sequence[Path] = ()) -> Self:
         """Stores inside installed packages, then read-only ones, then the user's, if there is one."""
         wheels = [Store(root, trusted=True) for root in installed]
         shared = [Store(root) for root in read_only]

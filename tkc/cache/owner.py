@@ -37,9 +37,7 @@ class Owner:
         """Read what `to_bytes` wrote; None for anything else."""
         try:
             record = json.loads(data)
-            return cls(
-                str(record["host"]), int(record["namespace"]), int(record["pid"]), float(record["since_s"])
-            )
+            return cls(str(record["host"]), int(record["namespace"]), int(record["pid"]), float(record["since_s"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 

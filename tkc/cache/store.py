@@ -168,9 +168,7 @@ class Store:
         self._refuse_read_only()
         contents = {name: (folder / name).read_bytes() for name in names}
         entries = tuple(FileEntry(name, Digest.of_bytes(data), len(data)) for name, data in contents.items())
-        made = manifest_of(
-            action, entries, facts=facts, inputs=tuple(inputs), provenance=dict(provenance or {})
-        )
+        made = manifest_of(action, entries, facts=facts, inputs=tuple(inputs), provenance=dict(provenance or {}))
         manifest = Manifest.from_bytes(made.to_bytes())
         with files.writing(self._layout.root):
             for data in contents.values():
@@ -229,9 +227,7 @@ class Store:
 
     def _refuse_read_only(self) -> None:
         if not self.writable:
-            raise StoreReadOnlyError(
-                f"store {self.root} is a read-only layer. Write to the user store (TKC_CACHE_DIR)"
-            )
+            raise StoreReadOnlyError(f"store {self.root} is a read-only layer. Write to the user store (TKC_CACHE_DIR)")
 
     # Listing: lazy, and tolerant of entries that are damaged or vanish meanwhile
 
