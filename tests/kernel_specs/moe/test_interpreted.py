@@ -1,0 +1,23 @@
+"""The CUDA variants, interpreted on the CPU under the sanitizer, bit for bit as the references say."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tkc.interpret.check import check_variant
+from tkc.model import Specialization, Target
+from tkc.registry import find_entry
+
+from .conftest import specializations
+
+
+@pytest.mark.parametrize("specialization", specializations(), ids=str)
+def test_cuda_variant_equals_its_reference(specialization: Specialization) -> None:
+    """No lane reads a key that another may still be writing, and none writes out of range."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    entry = find_entry(specialization.spec)
+    results = check_variant(entry, specialization, Target.parse("sm90"), seed=seed, sanitize=True)
+    assert results
+    assert [result for result in results if not result.ok] == [], f"seed {seed}"
