@@ -16,28 +16,36 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tkc.cache import Hit, Store
 from tkc.config import MissPolicy
 from tkc.errors import (
     ArtifactMissingError,
+    CompileError,
     LoadError,
     StoreFullError,
     StoreReadOnlyError,
+    TkcError,
     ToolchainError,
 )
-from tkc.model import Host, KernelSpec, Params, Request, Role, Specialization, Target, TensorArg
+from tkc.model import Digest, Host, KernelSpec, Params, Request, Role, Specialization, Target, TensorArg
 from tkc.registry import CatalogEntry
 from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo
 from tkc.runtime.dispatch import Rejected, judge, layers, settings
 from tkc.runtime.launch import Launch, explain
+
+if TYPE_CHECKING:
+    from tkc.compiler import Unit
+
+T = TypeVar("T")
 
 ANNOUNCE_EVERY_S = 3.0
 """How often a compile that a caller waits for says that it is still going on."""
@@ -121,10 +129,28 @@ def answer(missing: Missing) -> Artifact | ReferenceKernel:
     started = time.monotonic()
     try:
         if policy is MissPolicy.ERROR:
-            raise _missing_error([missing])
+            raise _missing_error(missing)
         return _reference(missing) if policy is MissPolicy.REFERENCE else _compile(missing)
     finally:
         _log(missing, policy, time.monotonic() - started)
+
+
+def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Artifact | ReferenceKernel | TkcError]:
+    """As `answer`, for many: by the key of each request what it gives or raises. Compiles them together."""
+    if current_policy() is MissPolicy.JIT and len(missing) > 1:
+        started = time.monotonic()
+        compiled = _compile_all(missing)
+        for one in missing:
+            _log(one, MissPolicy.JIT, (time.monotonic() - started) / len(missing))
+        return compiled
+    return {one.request.key: _answer_or_error(one) for one in missing}
+
+
+def _answer_or_error(missing: Missing) -> Artifact | ReferenceKernel | TkcError:
+    try:
+        return answer(missing)
+    except TkcError as error:
+        return error
 
 
 def current_policy() -> MissPolicy:
@@ -160,12 +186,11 @@ def missing_error(errors: Sequence[ArtifactMissingError]) -> ArtifactMissingErro
     )
 
 
-def _missing_error(missing: Sequence[Missing]) -> ArtifactMissingError:
-    (one,) = missing
-    lines = [f"no artifact for {one.title} on {one.device}, and the policy is to raise:"]
-    lines += [f"  {reason}" for reason in one.reasons]
-    lines.append(f"Build it:  {one.command}")
-    return ArtifactMissingError("\n".join(lines), request=one.title, reasons=one.reasons)
+def _missing_error(missing: Missing) -> ArtifactMissingError:
+    lines = [f"no artifact for {missing.title} on {missing.device}, and the policy is to raise:"]
+    lines += [f"  {reason}" for reason in missing.reasons]
+    lines.append(f"Build it:  {missing.command}")
+    return ArtifactMissingError("\n".join(lines), request=missing.title, reasons=missing.reasons)
 
 
 def _reference(missing: Missing) -> ReferenceKernel:
@@ -179,25 +204,37 @@ def _reference(missing: Missing) -> ReferenceKernel:
 
 
 def _compile(missing: Missing) -> Artifact:
-    with _Announcement(missing) as announce:
+    with _Announcement(missing.title, missing.device, missing.reasons) as announce:
+        hit = _in_some_store(lambda store: _compile_into(store, missing, announce))
+    return _accept(missing, hit)
+
+
+def _compile_all(missing: Sequence[Missing]) -> dict[Digest, Artifact | TkcError]:
+    first, results = missing[0], dict[Digest, Artifact | TkcError]()
+    title = f"{len(missing)} artifacts --target {first.request.target}"
+    with _Announcement(title, first.device, first.reasons) as announce:
+        found = _in_some_store(lambda store: _compile_all_into(store, missing, announce))
+    for one in missing:
+        hit = found[one.request.key]
         try:
-            hit = _compile_into_some_store(missing, announce)
-        except ToolchainError as error:
-            raise ToolchainError(
-                f"no artifact for {missing.title} ({'; '.join(missing.reasons)}), and it cannot be "
-                f"compiled here: {error}\nCompiling needs the build extra: pip install 'tkc[build]'. "
-                f"Or build it elsewhere:  {missing.command}"
-            ) from error
+            results[one.request.key] = hit if isinstance(hit, TkcError) else _accept(one, hit)
+        except LoadError as error:
+            results[one.request.key] = error
+    return results
+
+
+def _accept(missing: Missing, hit: Hit) -> Artifact:
     if isinstance(verdict := judge(hit.manifest, missing.device, missing.request.host), Rejected):
         raise LoadError(f"{missing.title}: what was just compiled cannot run here: {verdict.reason}")
     return Artifact.of(hit)
 
 
-def _compile_into_some_store(missing: Missing, announce: _Announcement) -> Hit:
+def _in_some_store(act: Callable[[Store], T]) -> T:
+    """Do `act` with the user store, or, if nothing can be written there, with one that ends with this process."""
     user_store = layers().writable
     if user_store is not None:
         try:
-            return _compile_into(user_store, missing, announce)
+            return act(user_store)
         except (StoreReadOnlyError, StoreFullError) as error:
             problem = str(error)
     else:
@@ -209,18 +246,52 @@ def _compile_into_some_store(missing: Missing, announce: _Announcement) -> Hit:
         RuntimeWarning,
         stacklevel=2,
     )
-    return _compile_into(store, missing, announce)
+    return act(store)
 
 
 def _compile_into(store: Store, missing: Missing, announce: _Announcement) -> Hit:
-    request = missing.request
-    try:
+    with _explaining_toolchain_errors(missing):
         from tkc.build import compile_one
-        from tkc.compiler import Unit
-    except ModuleNotFoundError as error:
-        raise ToolchainError(f"the module {error.name!r} is not installed") from error
-    target, host = missing.device.target, Host.parse(request.host)
-    return compile_one(Unit(missing.entry, request.specialization, target, host), store, announce=announce.at)
+
+        return compile_one(_unit(missing), store, announce=announce.at)
+
+
+def _compile_all_into(
+    store: Store, missing: Sequence[Missing], announce: _Announcement
+) -> dict[Digest, Hit | TkcError]:
+    """Compile with one pool of workers, so that each of them imports the compiler once."""
+    found = dict[Digest, Hit | TkcError]()
+    with _explaining_toolchain_errors(missing[0]):
+        from tkc.build import build, plan
+
+        for outcome in build(plan([_unit(one) for one in missing], store), store, jobs=settings().jobs):
+            request = outcome.planned.request
+            if outcome.manifest is not None:
+                found[request.key] = Hit(outcome.manifest, store)
+            else:
+                title, log_path = str(request), outcome.log_path
+                found[request.key] = CompileError(outcome.error, action=title, stage="", log_path=log_path)
+            announce.at(f"{len(found)} of {len(missing)} done")
+    return found
+
+
+def _unit(missing: Missing) -> Unit:
+    from tkc.compiler import Unit
+
+    target, host = missing.device.target, Host.parse(missing.request.host)
+    return Unit(missing.entry, missing.request.specialization, target, host)
+
+
+@contextmanager
+def _explaining_toolchain_errors(missing: Missing) -> Iterator[None]:
+    try:
+        yield
+    except (ToolchainError, ModuleNotFoundError) as error:
+        raise ToolchainError(
+            f"no artifact for {missing.title} ({'; '.join(missing.reasons)}), and it cannot be compiled here: "
+            f"{error}\nCompiling needs the build extra: pip install 'tkc[build]'. "
+            f"Or build it elsewhere:  {missing.command}"
+        ) from error
 
 
 @cache
@@ -239,8 +310,8 @@ def _temporary_store(pid: int) -> Store:
 class _Announcement:
     """Says on standard error, at once and then again and again, what a caller is waiting for."""
 
-    def __init__(self, missing: Missing) -> None:
-        self._missing = missing
+    def __init__(self, title: str, device: DeviceInfo, reasons: Sequence[str]) -> None:
+        self._title, self._device, self._reasons = title, device, reasons
         self._stage = "starting"
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name="tkc-announce", daemon=True)
@@ -251,10 +322,8 @@ class _Announcement:
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
-        clock = time.strftime("%H:%M:%S")
-        reason = "; ".join(self._missing.reasons)
-        where = self._missing.device
-        _say(f"compiling {self._missing.title} for {where} since {clock}: no artifact ({reason})")
+        clock, reasons = time.strftime("%H:%M:%S"), "; ".join(self._reasons)
+        _say(f"compiling {self._title} for {self._device} since {clock}: no artifact ({reasons})")
         self._thread.start()
         return self
 
@@ -264,12 +333,12 @@ class _Announcement:
         self._done.set()
         self._thread.join()
         outcome = "compiled" if kind is None else "failed to compile"
-        _say(f"{outcome} {self._missing.title} after {time.monotonic() - self._started:.1f} s")
+        _say(f"{outcome} {self._title} after {time.monotonic() - self._started:.1f} s")
 
     def _repeat(self) -> None:
         while not self._done.wait(ANNOUNCE_EVERY_S):
             waited = time.monotonic() - self._started
-            _say(f"still compiling {self._missing.title}: {self._stage}, {waited:.0f} s")
+            _say(f"still compiling {self._title}: {self._stage}, {waited:.0f} s")
 
 
 def _say(text: str) -> None:

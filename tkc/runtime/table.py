@@ -85,17 +85,26 @@ def specialization_of(spec: KernelSpec, params: Params) -> Specialization:
     return spec.bind(**params)
 
 
+OnMiss: TypeAlias = Callable[[Missing], Artifact | ReferenceKernel]
+"""What to do when no layer has an artifact."""
+
+
 def load_kernel(
-    spec: KernelSpec, specialization: Specialization, device: DeviceInfo, params: Params | None = None
+    spec: KernelSpec,
+    specialization: Specialization,
+    device: DeviceInfo,
+    params: Params | None = None,
+    *,
+    on_miss: OnMiss = fallback.answer,
 ) -> Kernel:
     """The kernel of this specialization, loaded on `device`; found and loaded by the first who asks.
 
     Raises LoadError if it would have to be loaded while a CUDA graph is captured, or in a process that was
     forked from one that had used the device; SpecError if the kernel has no variant for the device; and as
-    `fallback.answer` does if no layer has it.
+    `on_miss` does, by default what the policy says, if no layer has it.
     """
     key = (specialization, device.kind, device.index)
-    return _loaded.get(key, lambda: _load(find_entry(spec.name), specialization, device, params))
+    return _loaded.get(key, lambda: _load(find_entry(spec.name), specialization, device, params, on_miss))
 
 
 def reset() -> None:
@@ -163,13 +172,15 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _load(entry: CatalogEntry, specialization: Specialization, device: DeviceInfo, params: Params | None) -> Kernel:
+def _load(
+    entry: CatalogEntry, specialization: Specialization, device: DeviceInfo, params: Params | None, on_miss: OnMiss
+) -> Kernel:
     _refuse_where_loading_fails(specialization, device, params)
     request = dispatch.request_for(entry, specialization, device)
     found = dispatch.dispatch(request, device)
     if isinstance(found, Miss):
         reasons = dispatch.why_not_found(request, found)
-        answered = fallback.answer(Missing(entry, request, device, reasons, params))
+        answered = on_miss(Missing(entry, request, device, reasons, params))
         if isinstance(answered, ReferenceKernel):
             return answered
         found = answered

@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from tkc.errors import ArtifactMissingError, SpecError
+from tkc.errors import ArtifactMissingError, SpecError, TkcError
 from tkc.grids import load_grid
 from tkc.model import KernelSpec, ModelDims, Params, Specialization
 from tkc.registry import CatalogEntry, find_entry, load_catalog
+from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info
-from tkc.runtime.fallback import ReferenceKernel, missing_error
+from tkc.runtime.fallback import Missing, ReferenceKernel, answer_all, missing_error
 from tkc.runtime.launch import LoadedKernel
-from tkc.runtime.table import load_kernel, specialization_of
+from tkc.runtime.table import OnMiss, load_kernel, specialization_of
 
 Call: TypeAlias = "tuple[str, Params] | Specialization | ModelDims"
 """What to warm up: a kernel's name and a call's parameters, a specialization, or all that a model needs."""
@@ -66,15 +67,44 @@ def warmup(what: str | Iterable[Call], device: DeviceLike = None, *, progress: b
     started = time.monotonic()
     where = device_info(device)
     wanted = tuple(_wanted(what, where))
+    results = _load_all(wanted, where, _set_aside, show=progress)
+    if missing := [result.missing for result in results if isinstance(result, _SetAside)]:
+        answers = answer_all(missing)
+        results = _load_all(wanted, where, lambda missing: _given(answers[missing.request.key]), show=progress)
+    return _report(wanted, results, started)
+
+
+class _SetAside(Exception):
+    """No error: what the first round leaves for the policy to answer."""
+
+    def __init__(self, missing: Missing) -> None:
+        super().__init__(missing.title)
+        self.missing = missing
+
+
+def _set_aside(missing: Missing) -> Artifact:
+    raise _SetAside(missing)
+
+
+def _given(answer: Artifact | ReferenceKernel | TkcError) -> Artifact | ReferenceKernel:
+    if isinstance(answer, TkcError):
+        raise answer
+    return answer
+
+
+def _load_all(wanted: tuple[_Wanted, ...], where: DeviceInfo, on_miss: OnMiss, *, show: bool) -> list[_Result]:
+    """What loading each gives or raises. What is loaded already costs one dictionary lookup."""
     with ThreadPoolExecutor(min(_MOST_THREADS, 2 * (os.cpu_count() or 1)), "tkc-warmup") as pool:
         futures = [
-            pool.submit(load_kernel, spec, specialization, where, params) for spec, specialization, params in wanted
+            pool.submit(load_kernel, spec, specialization, where, params, on_miss=on_miss)
+            for spec, specialization, params in wanted
         ]
-        _wait(futures, show=progress)
-    return _report(wanted, futures, started)
+        _wait(futures, show=show)
+    return [future.exception() or future.result() for future in futures]
 
 
 _Wanted: TypeAlias = "tuple[KernelSpec, Specialization, Params | None]"
+_Result: TypeAlias = "LoadedKernel | ReferenceKernel | BaseException"
 
 
 def _wanted(what: str | Iterable[Call], device: DeviceInfo) -> Iterator[_Wanted]:
@@ -109,21 +139,18 @@ def _supported(device: DeviceInfo) -> Iterator[CatalogEntry]:
     return (entry for entry in load_catalog() if device.target.backend in entry.backends)
 
 
-def _report(
-    wanted: tuple[_Wanted, ...], futures: list[Future[LoadedKernel | ReferenceKernel]], started: float
-) -> WarmupReport:
+def _report(wanted: tuple[_Wanted, ...], results: list[_Result], started: float) -> WarmupReport:
     loaded, missed = list[LoadedKernel](), dict[str, str]()
     misses, others = list[ArtifactMissingError](), list[BaseException]()
-    for (_, specialization, _), future in zip(wanted, futures, strict=True):
-        error = future.exception()
-        if isinstance(error, ArtifactMissingError):
-            misses.append(error)
-        elif error is not None:
-            others.append(error)
-        elif isinstance(kernel := future.result(), LoadedKernel):
-            loaded.append(kernel)
-        else:
+    for (_, specialization, _), result in zip(wanted, results, strict=True):
+        if isinstance(result, LoadedKernel):
+            loaded.append(result)
+        elif isinstance(result, ReferenceKernel):
             missed[str(specialization)] = "no artifact: its reference runs"
+        elif isinstance(result, ArtifactMissingError):
+            misses.append(result)
+        else:
+            others.append(result)
     if misses:
         raise missing_error(misses)
     if others:
