@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -237,17 +236,25 @@ def _refused(unit: Unit, error: Exception, log: Path) -> CompileError:
 @contextlib.contextmanager
 def _printing_to(log: Path) -> Iterator[None]:
     """Send what this process prints, from Python and from libraries, to `log`."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with (
+        log.open("w", buffering=1) as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+        _descriptors_to(file.fileno()),
+        warnings.catch_warnings(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _descriptors_to(descriptor: int) -> Iterator[None]:
+    """Let the descriptors of standard output and error stand for `descriptor` for a while."""
     kept = [(number, os.dup(number)) for number in (1, 2)]
     try:
-        with log.open("wb") as file, warnings.catch_warnings():
-            for number, _ in kept:
-                os.dup2(file.fileno(), number)
-            yield
+        for number, _ in kept:
+            os.dup2(descriptor, number)
+        yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         for number, copy in kept:
             os.dup2(copy, number)
             os.close(copy)
