@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from tkc.compare import CheckResult, compare_outputs
-from tkc.model import DType, KernelSpec, Role, TensorArg, Tolerance
+from tkc.model import DType, KernelSpec, Params, Role, TensorArg, Tolerance
+
+
+def _no_parameters() -> Params:
+    return {}
 
 
 def _compare(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | None = None) -> CheckResult:
@@ -16,7 +20,7 @@ def _compare(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | None 
         definition="y = x",
         const=(),
         var=(),
-        specialize=lambda: {},
+        specialize=_no_parameters,
         arguments=lambda s: (TensorArg("y", ("n",), DType.FLOAT32, Role.OUT),),
         grid=lambda dims: [{}],
         tolerance={"y": tolerance} if tolerance else {},

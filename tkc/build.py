@@ -33,9 +33,10 @@ from tkc.compiler import (
     lower_action,
     probe,
 )
+from tkc.compiler.stages import LOWER_TOOLS
 from tkc.errors import CompileError, SpecError, StoreError, TargetError, TkcError, ToolchainError
-from tkc.model import Action, Backend, Host, Manifest, Request, Stage, Target
-from tkc.registry import load_catalog
+from tkc.model import Action, Backend, Component, Digest, Host, Manifest, Request, Stage, Target, Toolchain
+from tkc.registry import CatalogEntry, load_catalog
 from tkc.workers import Finished, Message, WorkerPool
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -43,11 +44,19 @@ DEFAULT_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class Planned:
-    """One artifact of a plan: what to compile, who will ask for it, and the key of the whole compile."""
+    """One artifact of a plan.
+
+    Attributes:
+        unit: what to compile.
+        request: what a runtime will ask.
+        action: names every input of the whole compile.
+        lowered: what was lowered earlier, to go on from; None to start with lowering.
+    """
 
     unit: Unit
     request: Request
     action: Action
+    lowered: Hit | None = None
 
     @property
     def title(self) -> str:
@@ -84,25 +93,39 @@ class Outcome:
 OnEvent = Callable[[Planned, Message], None]
 
 
-def plan(units: Iterable[Unit], store: Store | None) -> tuple[Planned, ...]:
-    """Name the action and the request of each unit. Raises ToolchainError if a tool is missing."""
-    return tuple(planned(unit, tools_for(unit, store)) for unit in units)
+def plan(units: Iterable[Unit], store: Store) -> tuple[Planned, ...]:
+    """Name the action and the request of each unit. Imports no tool and needs none."""
+    return tuple(planned(unit, store) for unit in units)
 
 
-def planned(unit: Unit, tools: Tools) -> Planned:
+def plan_from_lowered(source: Store, names: tuple[str, ...], host: Host, store: Store) -> tuple[Planned, ...]:
+    """Plan to go on from everything that was lowered into `source`, or what of it `names` selects.
+
+    Raises SpecError if something was lowered from other source files than the catalogue has here.
+    """
+    entries = {entry.spec.name: entry for entry in load_catalog().select(names)}
+    hits = [hit for hit in map(source.lookup, source.keys()) if isinstance(hit, Hit) and hit.manifest.stage is Stage.LOWER]
+    chosen = [hit for hit in hits if hit.manifest.action["spec"] in entries]
+    return tuple(_planned_from(hit, entries[hit.manifest.action["spec"]], host, store) for hit in chosen)
+
+
+def planned(unit: Unit, store: Store, lowered: Hit | None = None) -> Planned:
     """Name the action and the request of one unit."""
+    toolchain = tools_for(unit, store).toolchain
+    if lowered is not None:
+        toolchain = _with_lowering_of(toolchain, lowered.manifest, unit)
     request = Request(
         specialization=unit.specialization,
         source=unit.entry.source_digest(unit.target.backend),
         target=unit.target.name,
         host=unit.host.arch,
     )
-    return Planned(unit, request, compile_action(unit, tools.toolchain))
+    return Planned(unit, request, compile_action(unit, toolchain), lowered)
 
 
-def tools_for(unit: Unit, store: Store | None) -> Tools:
+def tools_for(unit: Unit, store: Store) -> Tools:
     """Find the tools that compile `unit`; asked once for each target, host and set of options."""
-    return _probe(unit.target, unit.host, unit.options, store.stamps_dir if store else None)
+    return _probe(unit.target, unit.host, unit.options, stamps_dir=store.stamps_dir)
 
 
 _probe = cache(probe)
@@ -140,7 +163,7 @@ def compile_one(unit: Unit, store: Store, *, announce: Callable[[str], None] | N
     Used on a miss at run time. Raises CompileError with the worker's words if it fails, ToolchainError
     if this machine cannot compile for the target.
     """
-    item = planned(unit, tools_for(unit, store))
+    item = planned(unit, store)
 
     def on_event(item: Planned, message: Message) -> None:
         if announce is not None:
@@ -174,15 +197,14 @@ def compile_and_commit(
 def planned_from_task(task: Mapping[str, Any]) -> Planned:
     """Read back, in a worker, what `_task` wrote; raises TkcError if the tools or sources changed meanwhile."""
     entry = load_catalog(task["package"]).find(task["spec"])
-    target = Target.parse(task["target"])
     unit = Unit(
         entry=entry,
         specialization=entry.spec.specialization(task["specialization"]),
-        target=target,
+        target=Target.parse(task["target"]),
         host=Host.parse(task["host"]),
-        options=CompileOptions(**{**task["options"], "flags": tuple(task["options"]["flags"])}),
+        options=CompileOptions(task["assembler"], tuple(task["flags"])),
     )
-    item = planned(unit, tools_for(unit, Store(Path(task["store"]), writable=True)))
+    item = planned(unit, Store(Path(task["store"]), writable=True), _lowered_from_task(task))
     if item.action.key.hex != task["key"]:
         raise TkcError(f"{item.title}: sources or tools changed while the build was running; build again")
     return item
@@ -190,18 +212,22 @@ def planned_from_task(task: Mapping[str, Any]) -> Planned:
 
 def _run_stages(item: Planned, store: Store, on_stage: Callable[[str], None], *, lower_only: bool) -> Manifest:
     unit, tools = item.unit, tools_for(item.unit, store)
-    lowered = _stage(store, lower_action(unit, tools.toolchain), lambda folder: lower(unit, folder), on_stage)
-    if lower_only:
-        return lowered
-    return finish(item, lowered, store, store, tools, on_stage)
+    if item.lowered is not None:
+        return _finish(item, item.lowered, store, tools, on_stage)
+    action = lower_action(unit, tools.toolchain)
+
+    def run(folder: Path) -> StageOutput:
+        tools.require(Stage.LOWER)
+        return lower(unit, folder)
+
+    lowered = _stage(store, action, run, on_stage)
+    return lowered if lower_only else _finish(item, Hit(lowered, store), store, tools, on_stage)
 
 
-def finish(
-    item: Planned, lowered: Manifest, source: Store, store: Store, tools: Tools, on_stage: Callable[[str], None]
-) -> Manifest:
-    """Assemble and link what was lowered earlier, perhaps elsewhere and kept in `source`; commit to `store`."""
-    unit = item.unit
-    files = {entry.name: source.blob_path(entry.digest) for entry in lowered.files}
+def _finish(item: Planned, source: Hit, store: Store, tools: Tools, on_stage: Callable[[str], None]) -> Manifest:
+    """Assemble and link what was lowered, and commit the whole to `store`."""
+    unit, lowered = item.unit, source.manifest
+    files = {entry.name: source.path(entry.name) for entry in lowered.files}
     assembled = None
     if unit.target.backend is not Backend.CPU:
         assembled = _stage(
@@ -247,8 +273,45 @@ def _stage(
         except CompileError as error:
             raise _with_kept_log(error, store, action) from error
         return store.commit(
-            action, folder, output.files, facts=output.facts, inputs=tuple(manifest.key for manifest in inputs)
+            action,
+            folder,
+            output.files,
+            facts=output.facts,
+            inputs=tuple(manifest.key for manifest in inputs),
         )
+
+
+def _planned_from(hit: Hit, entry: CatalogEntry, host: Host, store: Store) -> Planned:
+    fields = hit.manifest.action
+    target = Target.parse(fields["target"]["name"])
+    here = {name: str(digest) for name, digest in entry.sources(target.backend).items()}
+    if here != fields["sources"]:
+        changed = sorted(name for name in {*here, *fields["sources"]} if here.get(name) != fields["sources"].get(name))
+        raise SpecError(
+            f"{entry.spec.name} was lowered from other source files than the catalogue has here: {', '.join(changed)} "
+            "differ. Install the same version of the kernels on both machines, or lower again"
+        )
+    unit = Unit(entry, entry.spec.specialization(fields["specialization"]), target, host)
+    return planned(unit, store, hit)
+
+
+def _with_lowering_of(toolchain: Toolchain, lowered: Manifest, unit: Unit) -> Toolchain:
+    """The tools that really made the artifact: those that lowered it elsewhere, and this machine's for the rest."""
+    there = {
+        name: Component(name, one["version"], Digest.parse(one["digest"]))
+        for name, one in lowered.action["toolchain"].items()
+    }
+    here = {one.name: one for one in toolchain.components if one.name not in LOWER_TOOLS[unit.target.backend]}
+    return Toolchain(tuple((there | here).values()))
+
+
+def _lowered_from_task(task: Mapping[str, Any]) -> Hit | None:
+    if task["lowered"] is None:
+        return None
+    found = Store(Path(task["lowered"]["store"])).lookup(Digest(task["lowered"]["key"]))
+    if not isinstance(found, Hit):
+        raise TkcError(f"what was lowered is not there any more: {found.reason}")
+    return found
 
 
 def _with_kept_log(error: CompileError, store: Store, action: Action) -> CompileError:
@@ -310,9 +373,11 @@ def _task(item: Planned, store: Store, *, lower_only: bool) -> Message:
         "specialization": dict(unit.specialization),
         "target": unit.target.name,
         "host": unit.host.arch,
-        "options": {"assembler": unit.options.assembler, "flags": list(unit.options.flags)},
+        "assembler": unit.options.assembler,
+        "flags": list(unit.options.flags),
         "key": item.action.key.hex,
         "store": str(store.root),
+        "lowered": item.lowered and {"store": str(item.lowered.store.root), "key": item.lowered.manifest.key.hex},
         "lower_only": lower_only,
     }
 
@@ -335,7 +400,10 @@ def provenance(folder: Path) -> Mapping[str, str]:
         return facts
     commit = _git(folder, "rev-parse", "HEAD")
     if commit:
-        facts |= {"commit": commit, "dirty": "yes" if _git(folder, "status", "--porcelain", "--", ".") else "no"}
+        facts |= {
+            "commit": commit,
+            "dirty": "yes" if _git(folder, "status", "--porcelain", "--", ".") else "no",
+        }
     return facts
 
 

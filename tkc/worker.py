@@ -39,7 +39,13 @@ def _serve(task: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -
         return {"event": "done", **_compile(planned, store, send, lower_only=task["lower_only"])}
     except CompileError as error:
         log = error.log_path.read_text(errors="replace") if error.log_path and error.log_path.exists() else ""
-        return {"event": "failed", "stage": error.stage, "kind": "CompileError", "error": str(error), "log": log}
+        return {
+            "event": "failed",
+            "stage": error.stage,
+            "kind": "CompileError",
+            "error": str(error),
+            "log": log,
+        }
     except TkcError as error:
         return {"event": "failed", "stage": "", "kind": type(error).__name__, "error": str(error), "log": ""}
 

@@ -65,7 +65,9 @@ def test_keys_do_not_depend_on_the_process() -> None:
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("text", ["", "sha256:", "sha256:" + "g" * 64, "sha256:" + "A" * 64, "md5:" + "0" * 64, "0" * 64])
+@pytest.mark.parametrize(
+    "text", ["", "sha256:", "sha256:" + "g" * 64, "sha256:" + "A" * 64, "md5:" + "0" * 64, "0" * 64]
+)
 def test_malformed_digests_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="digest"):
         Digest.parse(text)

@@ -119,7 +119,9 @@ def _value(text: str) -> Value:
 
 def format_params(params: Params) -> str:
     """Write parameters the way `parse_params` reads them."""
-    return " ".join(f"{key}={str(value).lower() if isinstance(value, bool | None) else value}" for key, value in params.items())
+    return " ".join(
+        f"{key}={str(value).lower() if isinstance(value, bool | None) else value}" for key, value in params.items()
+    )
 
 
 def user_store_path() -> Path:

@@ -23,13 +23,14 @@ from tkc.cli._shared import (
     user_store_path,
 )
 from tkc.config import Settings
-from tkc.errors import SpecError, ToolchainError
-from tkc.model import Backend, Host, Manifest, Target
+from tkc.errors import SpecError
+from tkc.model import Host, Manifest, Target
 
 if TYPE_CHECKING:
     from tkc.build import Outcome, Planned
     from tkc.cache import Store
     from tkc.compiler import Unit
+    from tkc.compiler.stages import Assembler
 
 
 @click.command()
@@ -65,7 +66,7 @@ def build(
     emit: str | None,
     output: Path | None,
     from_lowered: Path | None,
-    assembler: str | None,
+    assembler: Assembler | None,
     timeout_s: float,
     dry_run: bool,
     as_json: bool,
@@ -83,21 +84,31 @@ def build(
       tkc build --target ascend950 --emit source --output lowered/
       tkc build --from-lowered lowered/
     """
+    from tkc import build as builder
     from tkc.cache import Store
 
+    if from_lowered is not None and (emit or targets or grid or model):
+        raise click.UsageError("--from-lowered takes what was lowered: no --emit, --target, --grid or --model with it")
     store = Store((output or user_store_path()).absolute(), writable=True)
+    chosen_host = host or Host.this_machine()
     if from_lowered is not None:
-        from tkc.cli._from_lowered import plan_from_lowered
-
-        planned, run = plan_from_lowered(from_lowered.absolute(), words, store)
+        planned = builder.plan_from_lowered(Store(from_lowered.absolute()), words, chosen_host, store)
     else:
-        units = select_units(words, targets_or_default(targets), host or Host.this_machine(), grid, model, assembler)
-        planned, run = _plan_from_specs(units, store, jobs, timeout_s, lower_only=emit == "source")
+        units = select_units(words, targets_or_default(targets), chosen_host, grid, model, assembler)
+        planned = builder.plan(units, store)
     if dry_run:
         return _print_plan(planned, store, as_json=as_json, lower_only=emit == "source")
     started = time.monotonic()
     with _reporter(len(planned), quiet=as_json) as report:
-        outcomes = [report.outcome(outcome) for outcome in run(report.event)]
+        running = builder.build(
+            planned,
+            store,
+            jobs=Settings.from_env().jobs if jobs is None else jobs,
+            timeout_s=timeout_s,
+            lower_only=emit == "source",
+            on_event=report.event,
+        )
+        outcomes = [report.outcome(outcome) for outcome in running]
     return _summarise(outcomes, store, time.monotonic() - started, as_json=as_json)
 
 
@@ -107,7 +118,7 @@ def select_units(
     host: Host,
     grid: str | None,
     model: Path | None,
-    assembler: str | None = None,
+    assembler: Assembler | None = None,
 ) -> list[Unit]:
     """Every artifact that the command line asks for. Raises SpecError if none matches."""
     from tkc.compiler import CompileOptions, Unit
@@ -133,34 +144,6 @@ def select_units(
             "`tkc list` shows which backends each has"
         )
     return units
-
-
-def _plan_from_specs(
-    units: list[Unit], store: Store, jobs: int | None, timeout_s: float, *, lower_only: bool
-) -> tuple[Sequence[Planned], Any]:
-    from tkc import build as builder
-
-    try:
-        planned = builder.plan(units, store)
-    except ToolchainError as error:
-        if lower_only or not any(unit.target.backend is Backend.ASCEND for unit in units):
-            raise
-        raise _after_lowering(units, store, jobs, timeout_s, error) from error
-    chosen_jobs = Settings.from_env().jobs if jobs is None else jobs
-
-    def run(on_event: Any) -> Iterator[Outcome]:
-        return builder.build(
-            planned, store, jobs=chosen_jobs, timeout_s=timeout_s, lower_only=lower_only, on_event=on_event
-        )
-
-    return planned, run
-
-
-def _after_lowering(
-    units: list[Unit], store: Store, jobs: int | None, timeout_s: float, error: ToolchainError
-) -> ToolchainError:
-    """Lower what can be lowered without the vendor's compiler, so that nothing done is lost."""
-    raise NotImplementedError
 
 
 def _print_plan(planned: Sequence[Planned], store: Store, *, as_json: bool, lower_only: bool) -> int:
@@ -240,14 +223,22 @@ def _summarise(outcomes: Sequence[Outcome], store: Store, seconds: float, *, as_
     else:
         for title, kernel in spills:
             click.echo(f"warning: {kernel} of {title} spills registers to local memory", err=True)
-        for outcome in failed:
-            click.echo(f"\nfailed: {outcome.planned.title}\n{outcome.error}\nlog: {outcome.log_path}", err=True)
+        for line in _failures(failed):
+            click.echo(line, err=True)
         click.echo(
             f"{len(outcomes)} artifacts: {counts['hit']} hit, {counts['built']} built, {counts['failed']} failed; "
             f"{size_text(size_bytes)} in {store.root}, {seconds:.1f} s",
             err=True,
         )
     return 1 if failed else 0
+
+
+def _failures(failed: Sequence[Outcome]) -> Iterator[str]:
+    """Say each distinct error once, with what it befell."""
+    for error in dict.fromkeys(outcome.error for outcome in failed):
+        befell = [outcome for outcome in failed if outcome.error == error]
+        more = f" and {len(befell) - 1} more" if len(befell) > 1 else ""
+        yield f"\nfailed: {befell[0].planned.title}{more}\n  {befell[0].kind}: {error}\n  log: {befell[0].log_path}"
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:

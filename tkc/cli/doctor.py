@@ -6,13 +6,14 @@ import platform
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import click
 
 from tkc.cli._shared import json_option, print_json
 from tkc.config import Settings
 from tkc.errors import TkcError
-from tkc.model import TARGET_NAMES, Host, Target
+from tkc.model import TARGET_NAMES, Host, Stage, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,12 @@ def _devices() -> Iterator[Finding]:
 
     driver = driver_version()
     if driver is None:
-        yield Finding("CUDA driver", "absent", "libcuda.so.1 is not here", "only running on a GPU needs it, not building")
+        yield Finding(
+            "CUDA driver",
+            "absent",
+            "libcuda.so.1 is not here",
+            "only running on a GPU needs it, not building",
+        )
         return
     yield Finding("CUDA driver", "ok", f"supports CUDA {driver}")
     for device in cuda_devices():
@@ -92,8 +98,16 @@ def _toolchain(target: Target) -> Finding:
 def _toolchain_text(target: Target) -> str:
     from tkc.compiler import CompileOptions, probe
 
-    tools = probe(target, Host.this_machine(), CompileOptions(), None)
+    tools = probe(target, Host.this_machine(), CompileOptions(), stamps_dir=_stamps_dir())
+    tools.require(Stage.LOWER, Stage.ASSEMBLE, Stage.LINK)
     return ", ".join(f"{component.name} {component.version}" for component in tools.toolchain.components)
+
+
+def _stamps_dir() -> Path | None:
+    from tkc.cache import Store
+
+    settings = Settings.from_env()
+    return Store(settings.cache_dir, writable=True).stamps_dir if settings.cache_dir else None
 
 
 def _stores() -> Iterator[Finding]:

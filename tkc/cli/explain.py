@@ -37,7 +37,9 @@ def explain(name: str, words: tuple[str, ...], target: Target | None, host: Host
     entry = load_catalog().find(name)
     target = target or default_target()
     specialization = entry.spec.bind(**parse_params(words))
-    request = Request(specialization, entry.source_digest(target.backend), target.name, (host or Host.this_machine()).arch)
+    request = Request(
+        specialization, entry.source_digest(target.backend), target.name, (host or Host.this_machine()).arch
+    )
     found = layers().resolve(request.key)
     hit = isinstance(found, Hit)
     nearest = [] if hit else _nearest(request)
@@ -73,7 +75,11 @@ def _as_json(request: Request, found: Any, nearest: list[Any]) -> dict[str, Any]
         "provenance": dict(found.manifest.provenance) if hit else None,
         "reason": None if hit else found.reason,
         "nearest": [
-            {"layer": layer, "fields": dict(fields), "diff": [{"field": d.field, "asked": d.ours, "there": d.theirs} for d in diff]}
+            {
+                "layer": layer,
+                "fields": dict(fields),
+                "diff": [{"field": d.field, "asked": d.ours, "there": d.theirs} for d in diff],
+            }
             for layer, fields, diff in nearest
         ],
     }
