@@ -106,6 +106,15 @@ def inverse_of(amax: Any, fmt: str, kind: str) -> Any:
     return inverse_power_of_two(exponent_byte(amax, fmt))
 
 
+def finite(value: Any) -> Any:
+    """`value`, or the largest float32 in place of an infinite one.
+
+    The factor of a run of zeros can overflow, and zero times infinity is no number.
+    """
+    limit = T.float32(float.fromhex("0x1.fffffep127"))
+    return T.if_then_else(value > limit, limit, value)
+
+
 def sf_at(sf: Any, kind: str, m: Any, k: Any, per_channel: Any) -> Any:
     """The scale factor of block row `m` and block column `k`, as float32.
 
@@ -120,8 +129,8 @@ def sf_at(sf: Any, kind: str, m: Any, k: Any, per_channel: Any) -> Any:
     return power_of_two(T.if_then_else(per_channel, along_column, along_row))
 
 
-def stochastic_bits(values: Any, first: Any, index: Any) -> Any:
-    """Random bits for the four float32 `values` from `first` on, at position `index` of their row: a hash of both."""
+def stochastic_hash(values: Any, first: Any, index: Any) -> Any:
+    """A hash of four float32 `values` from `first` on, and of their position `index`, as uint32."""
     h = T.cast(index, "uint32")
     for i, factor in enumerate((0x5671D42B, 0x9995E499, 0xACE1B8A5, 0xE153538D)):
         h = h + T.reinterpret(values[first + i], "uint32") * T.uint32(factor)
@@ -129,7 +138,53 @@ def stochastic_bits(values: Any, first: Any, index: Any) -> Any:
     return h ^ (h >> 16)
 
 
-def stochastic_round_bits(hashed: Any, factor: int) -> Any:
-    """Bits for one rounding instruction, from `stochastic_bits`."""
-    bits = hashed * T.uint32(factor)
-    return bits ^ (bits >> 11)
+def random_word(hashed: Any, which: int = 0) -> Any:
+    """A random uint32 from `stochastic_hash`; `which` (0 or 1) names one of two."""
+    word = hashed * T.uint32((0x846CA68B, 0xD35A2D97)[which])
+    return word ^ (word >> 11)
+
+
+_DROPPED = {"e4m3": 20, "e2m1": 22, "bfloat16": 16}
+"""Bits of a float32 mantissa that a format does not have."""
+
+_SUBNORMAL = {"e4m3": 2.0**-6, "e2m1": 1.0, "bfloat16": 0.0}
+"""Below this, a format's values are evenly spaced. 0: as float32's."""
+
+
+def lane_bits(word: Any, lane: int, fmt: str) -> Any:
+    """The 16 random bits that element `lane` of a rounding instruction takes from its `word`, as PTX defines it."""
+    if fmt == "bfloat16":
+        return (word >> (lane * 16)) & 0xFFFF
+    if fmt == "e4m3":
+        return (word >> (lane // 2 * 16)) & 0xFFFF
+    shift = lane // 2 * 8
+    return ((word >> shift) & 0xFF) | ((word >> (shift + 8)) & 0xFF00)
+
+
+def rounded_stochastically(value: Any, random: Any, fmt: str) -> Any:
+    """`value` rounded up or down to a neighbour in `fmt`, as float32; saturates, keeps NaN (e2m1: 6).
+
+    What PTX defines for its ``.rs`` conversions, which sm90 lacks: 16 `random` bits are added to the leading
+    bits of those that `fmt` drops, and a carry rounds up. Where `fmt` is subnormal, its smallest normal value
+    is added before and taken away after, so that the same bits are dropped.
+    """
+    dropped, smallest = _DROPPED[fmt], T.float32(_SUBNORMAL[fmt])
+    magnitude = T.min(T.abs(value), T.float32({**LARGEST, "bfloat16": float.fromhex("0x1.fep127")}[fmt]))
+    offset = T.if_then_else(magnitude < smallest, smallest, T.float32(0))
+    shifted = magnitude + offset
+    rounded_up = T.cast(shifted - offset > magnitude, "uint32")  # the sum must be the one rounded towards zero
+    carried = T.reinterpret(shifted, "uint32") - rounded_up + (random << (dropped - 16))
+    rounded = T.reinterpret(carried & T.uint32(0x100000000 - (1 << dropped)), "float32") - offset
+    signed = T.reinterpret(
+        T.reinterpret(rounded, "uint32") | (T.reinterpret(value, "uint32") & T.uint32(0x80000000)), "float32"
+    )
+    return signed if fmt == "e2m1" else T.if_then_else(value == value, signed, value)
+
+
+@T.macro
+def round_four(values: Any, first: Any, word: Any, fmt: str):
+    """Round four elements stochastically, in place, with one random word."""
+    values[first] = rounded_stochastically(values[first], lane_bits(word, 0, fmt), fmt)
+    values[first + 1] = rounded_stochastically(values[first + 1], lane_bits(word, 1, fmt), fmt)
+    values[first + 2] = rounded_stochastically(values[first + 2], lane_bits(word, 2, fmt), fmt)
+    values[first + 3] = rounded_stochastically(values[first + 3], lane_bits(word, 3, fmt), fmt)

@@ -13,14 +13,12 @@ import tilelang.language as T
 from kernel_specs._cuda import has_pdl
 from kernel_specs.quant import _cuda
 from kernel_specs.quant._formats import PACK, SF_STORAGE, STORAGE
-from tkc.errors import TargetError
 from tkc.model import Specialization, Target
 
 PASS_CONFIGS = {"tl.disable_safe_memory_legalize": True}
 """Every access is guarded by hand; the pass would guard each element of a vector on its own."""
 
 _WARP = 32
-_STOCHASTIC = "stochastic casts round by an instruction that only sm100 has; target {target} cannot. Cast without"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,6 @@ class _Plan:
 
 def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
     plan = _Plan(config=config, pdl=has_pdl(target), **dict(specialization))
-    if plan.stochastic and target.name != "sm100":
-        raise TargetError(_STOCHASTIC.format(target=target))
     num_tokens = T.dynamic("num_tokens")
     stored = T.dynamic("packed_hidden" if plan.x == "e2m1" else "hidden")
     hidden = stored * 2 if plan.x == "e2m1" else stored
@@ -94,7 +90,8 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     stored_out = hidden if plan.fmt == "e4m3" else T.floordiv(hidden, 2)
     XTensor = T.StridedTensor[(num_tokens, stored), (x_stride, 1), STORAGE[plan.x].value]
     OutTensor = T.StridedTensor[(num_tokens, stored_out), (out_stride, 1), STORAGE[plan.fmt].value]
-    SfTensor = _sf_tensor("sf", (num_tokens, columns), plan.sf)
+    sf_rows = num_tokens if plan.mode == "precomputed" else T.dynamic("sf_rows")
+    SfTensor = _sf_tensor("sf", (sf_rows, columns), plan.sf)
     InputSfTensor = _sf_tensor("x_sf", (T.dynamic("x_sf_rows"), T.dynamic("x_sf_columns")), plan.x_sf)
 
     if plan.requantises:
@@ -108,8 +105,8 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
 
 def _cast(plan: _Plan, XTensor: Any, OutTensor: Any, SfTensor: Any) -> Any:
     @T.prim_func
-    def per_token_cast(x: XTensor, out: OutTensor, sf: SfTensor, sf_rows: T.int32, clamp_min: T.float32):
-        _launch(plan, x, None, None, None, out, sf, sf_rows, clamp_min)
+    def per_token_cast(x: XTensor, out: OutTensor, sf: SfTensor, clamp_min: T.float32):
+        _launch(plan, x, None, None, None, out, sf, clamp_min)
 
     return per_token_cast
 
@@ -123,20 +120,19 @@ def _requantise(plan: _Plan, XTensor: Any, InputSfTensor: Any, OutTensor: Any, S
         sf: SfTensor,
         x_block_m: T.int32,
         x_block_k: T.int32,
-        sf_rows: T.int32,
         clamp_min: T.float32,
     ):
         T.assume(x_block_m > 0)
         T.assume(x_block_k > 0)
-        _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, sf_rows, clamp_min)
+        _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, clamp_min)
 
     return per_token_cast
 
 
 def _sf_only(plan: _Plan, XTensor: Any, SfTensor: Any) -> Any:
     @T.prim_func
-    def per_token_cast(x: XTensor, sf: SfTensor, sf_rows: T.int32, clamp_min: T.float32):
-        _launch(plan, x, None, None, None, None, sf, sf_rows, clamp_min)
+    def per_token_cast(x: XTensor, sf: SfTensor, clamp_min: T.float32):
+        _launch(plan, x, None, None, None, None, sf, clamp_min)
 
     return per_token_cast
 
@@ -144,7 +140,7 @@ def _sf_only(plan: _Plan, XTensor: Any, SfTensor: Any) -> Any:
 def _precomputed(plan: _Plan, XTensor: Any, SfTensor: Any, OutTensor: Any) -> Any:
     @T.prim_func
     def per_token_cast(x: XTensor, sf: SfTensor, out: OutTensor):
-        _launch(plan, x, None, None, None, out, sf, x.shape[0], None)
+        _launch(plan, x, None, None, None, out, sf, None)
 
     return per_token_cast
 
@@ -155,16 +151,15 @@ def _sf_tensor(name: str, shape: tuple[Any, Any], kind: str) -> Any:
 
 
 @T.macro
-def _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, sf_rows, clamp_min):
+def _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, clamp_min):
     vector, rows, warps = plan.config.vector, plan.config.rows, plan.config.warps
-    hidden = x.shape[1] * 2 if plan.x == "e2m1" else x.shape[1]
-    T.assume(hidden > 0)
+    T.assume(x.shape[1] > 0)
     T.assume(x.shape[1] % 32 == 0)
     T.assume(x.strides[0] % (16 // STORAGE[plan.x].size_bytes) == 0)
     if out is not None:
         T.assume(out.strides[0] % 16 == 0)
-    tiles = T.ceildiv(hidden, _WARP * vector)
-    with T.Kernel(T.ceildiv(sf_rows, warps * rows) * tiles, threads=warps * _WARP) as block:
+    tiles = T.ceildiv(_hidden(plan, x), _WARP * vector)
+    with T.Kernel(T.ceildiv(T.max(x.shape[0], sf.shape[0]), warps * rows) * tiles, threads=warps * _WARP) as block:
         thread = T.get_thread_binding()
         # Variables, so that the divisions are done once. A slot is a lane's place in its row, in vectors.
         first_row, slot = T.alloc_var("int32"), T.alloc_var("int32")
@@ -186,7 +181,7 @@ def _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, sf_rows, clamp_min):
             if plan.mode == "precomputed":
                 factors[u, 0] = T.float32(1) / factors[u, 0]
             else:
-                _reduce(plan, x, sf, sf_rows, clamp_min, first_row + u * warps, slot, values, factors, u)
+                _reduce(plan, x, sf, clamp_min, first_row + u * warps, slot, values, factors, u)
             if plan.mode != "sf_only":
                 for v in T.vectorized(vector):
                     values[v] = values[v] * factors[u, v // plan.x_run]
@@ -195,10 +190,13 @@ def _launch(plan, x, x_sf, x_block_m, x_block_k, out, sf, sf_rows, clamp_min):
             T.pdl_trigger()
 
 
+def _hidden(plan: _Plan, x: Any) -> Any:
+    return x.shape[1] * 2 if plan.x == "e2m1" else x.shape[1]
+
+
 def _inside(plan: _Plan, x: Any, row: Any, slot: Any) -> Any:
     """Whether a lane has elements in `row`."""
-    elements = 2 if plan.x == "e2m1" else 1
-    return T.And(row < x.shape[0], slot * (plan.config.vector // elements) < x.shape[1])
+    return T.And(row < x.shape[0], slot * plan.config.vector < _hidden(plan, x))
 
 
 def _words(packed: Any) -> Any:
@@ -251,7 +249,7 @@ def _decode(plan, raw, u, values):
 
 
 @T.macro
-def _reduce(plan, x, sf, sf_rows, clamp_min, row, slot, values, factors, u):
+def _reduce(plan, x, sf, clamp_min, row, slot, values, factors, u):
     """Store the block's scale factor, and leave in `factors` what its elements are multiplied by."""
     amax, run_max = T.alloc_var("float32"), T.alloc_var("float32")
     amax = T.float32(0)
@@ -265,34 +263,35 @@ def _reduce(plan, x, sf, sf_rows, clamp_min, row, slot, values, factors, u):
     amax = T.max(amax, clamp_min)
     stored, inverse = T.alloc_var(plan.stored_sf), T.alloc_var("float32")
     stored, inverse = _cuda.sf_of(amax, plan.fmt, plan.sf), _cuda.inverse_of(amax, plan.fmt, plan.sf)
-    _store_sf(plan, x, sf, sf_rows, row, slot, stored)
+    _store_sf(plan, x, sf, row, slot, stored)
     for run in T.unroll(plan.runs):
-        factors[u, run] = factors[u, run] * inverse if plan.requantises else inverse
+        factors[u, run] = _cuda.finite(factors[u, run] * inverse) if plan.requantises else inverse
 
 
 @T.macro
-def _store_sf(plan, x, sf, sf_rows, row, slot, stored):
+def _store_sf(plan, x, sf, row, slot, stored):
     """Store scale factors, and zeros where padding has no block."""
     block = slot // plan.lanes
-    exists = block * plan.width < (x.shape[1] * 2 if plan.x == "e2m1" else x.shape[1])
+    exists = block * plan.width < _hidden(plan, x)
     if plan.sf == "ue8m0":
         word = T.alloc_var("int32")
         word = T.if_then_else(T.And(row < x.shape[0], exists), stored << (block % PACK * 8), 0)
         for i in T.unroll(PACK.bit_length() - 1):
             word = word | T.shfl_xor(word, plan.lanes << i)
-        if slot % (plan.lanes * PACK) == 0 and row < sf_rows and exists:
+        if slot % (plan.lanes * PACK) == 0 and row < sf.shape[0] and exists:
             sf[row, block // PACK] = word
-    elif slot % plan.lanes == 0 and row < sf_rows and exists:
+    elif slot % plan.lanes == 0 and row < sf.shape[0] and exists:
         sf[row, block] = T.if_then_else(row < x.shape[0], stored, T.cast(0, sf.dtype))
 
 
 @T.macro
 def _store(plan, x, out, row, slot, values):
     vector = plan.config.vector
+    if plan.stochastic:
+        _round_stochastically(plan, slot, values)
     if plan.fmt == "e2m1":
         count = vector // 8
-        words = _words(out)
-        packed = T.alloc_local((count,), "uint32")
+        words, packed = _words(out), T.alloc_local((count,), "uint32")
         for v in T.unroll(count):
             packed[v] = _cuda.e2m1_word(values, 8 * v)
         for v in T.unroll(count):
@@ -307,3 +306,12 @@ def _store(plan, x, out, row, slot, values):
         if _inside(plan, x, row, slot):
             for v in T.vectorized(vector):
                 out[row, slot * vector + v] = codes[v]
+
+
+@T.macro
+def _round_stochastically(plan, slot, values):
+    hashed, random = T.alloc_var("uint32"), T.alloc_var("uint32")
+    for four in T.unroll(plan.config.vector // 4):
+        hashed = _cuda.stochastic_hash(values, 4 * four, slot * (plan.config.vector // 4) + four)
+        random = _cuda.random_word(hashed)
+        _cuda.round_four(values, 4 * four, random, plan.fmt)

@@ -1,0 +1,1 @@
+"""Contiguous tensors of any size, cast to another floating dtype."""
