@@ -39,6 +39,7 @@ def test_a_built_artifact_is_found_by_its_key_and_by_its_request(store: Store) -
         assert found.path("kernel.so").read_bytes() == library()
     assert store.read_blob(manifest.file("kernel.so").digest) == library()
     assert store.read_ref(request()) == manifest.key
+    assert store.find(request()) == store.read_manifest(manifest.key) == manifest
 
 
 def test_a_miss_says_what_is_not_there(store: Store) -> None:
@@ -318,6 +319,14 @@ def test_a_file_in_place_of_the_root_is_a_store_error(tmp_path: Path) -> None:
         Store(tmp_path / "store").resolve(request())
     with pytest.raises(StoreError):
         build(Store(tmp_path / "store", writable=True))
+
+
+def test_a_root_that_can_never_be_made_is_a_store_error() -> None:
+    """A mkdir that says "no such file" although the parent is there must not be tried for ever."""
+    with pytest.raises(StoreError, match="/proc/tkc"):
+        Store(Path("/proc/tkc"), writable=True).require_writable()
+    with pytest.raises(StoreError, match="/proc/tkc"):
+        build(Store(Path("/proc/tkc"), writable=True))
 
 
 # Portability (C1, D2)
