@@ -24,9 +24,9 @@ def build(specialization: Specialization, target: Target) -> Any:
     Positions = T.StridedTensor[(num_batches, num_tokens), index_strides, index_dtype or "int32"]
 
     @T.macro
-    def rotate(x, num_heads, batch, token, row, cache, sine_sign):
+    def rotate(x, batch, token, row, cache, sine_sign):
         half = head_dim // 2
-        for head, j in T.grid(num_heads, half):
+        for head, j in T.grid(x.shape[2], half):
             cosine, sine, a, b = (T.alloc_var("float32") for _ in range(4))
             cosine, sine = 0.0, 0.0
             if row >= 0 and row < num_positions:
@@ -44,9 +44,9 @@ def build(specialization: Specialization, target: Target) -> Any:
         with T.Kernel(num_tokens, num_batches) as (token, batch):
             row = T.alloc_var("int64")
             row = seqlen_offset + (token if index_dtype is None else T.Cast("int64", positions[batch, token]))
-            rotate(query, num_query_heads, batch, token, row, cache, sine_sign)
+            rotate(query, batch, token, row, cache, sine_sign)
             if rotate_key != 0:
-                rotate(key, num_key_heads, batch, token, row, cache, sine_sign)
+                rotate(key, batch, token, row, cache, sine_sign)
 
     if index_dtype is None:
 

@@ -62,12 +62,12 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     step, apart = (2, 1) if interleaved else (1, width)
 
     @T.macro
-    def rotate_vectors(x, batch, token, head, num_heads, j, cache, row, sine_sign):
+    def rotate_vectors(x, batch, token, head, j, cache, row, sine_sign):
         half = head_dim // 2
         second = j * step + (width if interleaved else half)
         elements = T.alloc_local((heads, 2 * width), dtype)
         for k in T.unroll(heads):
-            if head + k < num_heads:
+            if head + k < x.shape[2]:
                 elements[k, 0:width] = _load(x[batch, token, head + k, j * step], dtype)
                 elements[k, width : 2 * width] = _load(x[batch, token, head + k, second], dtype)
         cosines, sines = T.alloc_local((width,), "float32"), T.alloc_local((width,), "float32")
@@ -80,7 +80,7 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 sines[v * 4 : v * 4 + 4] = _load(cache[row, half + j + v * 4], "float32")
         rotated = T.alloc_local((2 * width,), "float32")
         for k in T.unroll(heads):
-            if head + k < num_heads:
+            if head + k < x.shape[2]:
                 for v in T.unroll(width):
                     a = T.Cast("float32", elements[k, v * step])
                     b = T.Cast("float32", elements[k, v * step + apart])
@@ -92,10 +92,10 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 T.stg128(x[batch, token, head + k, second], _words(elements[k, width : 2 * width]))
 
     @T.macro
-    def rotate_elements(x, batch, token, head, num_heads, j, cache, row, sine_sign):
+    def rotate_elements(x, batch, token, head, j, cache, row, sine_sign):
         half = head_dim // 2
         for k, v in T.grid(heads, width):
-            if head + k < num_heads and j + v < half:
+            if head + k < x.shape[2] and j + v < half:
                 cosine, sine = T.alloc_var("float32"), T.alloc_var("float32")
                 cosine, sine = 0.0, 0.0
                 if row >= 0 and row < num_positions:
@@ -111,8 +111,8 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 x[batch, token, head + k, second] = T.Cast(dtype, T.fma(a, sine, T.fmul(b, cosine)))
 
     @T.macro
-    def rotate(block, x, strides, num_heads, cache, positions, sine_sign, seqlen_offset):
-        chunks, groups = T.ceildiv(head_dim, 2 * width), T.ceildiv(num_heads, heads)
+    def rotate(block, x, cache, positions, sine_sign, seqlen_offset):
+        chunks, groups = T.ceildiv(head_dim, 2 * width), T.ceildiv(x.shape[2], heads)
         # Variables, so that each of these divisions is done once, and in 32 bits.
         j, head, token, batch = (T.alloc_var("int32") for _ in range(4))
         token = block * threads + T.get_thread_binding()
@@ -124,14 +124,14 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
         token = T.truncmod(token, num_tokens)
         misaligned = T.alloc_var("int64")
         misaligned = _address(x[0, 0, 0, 0]) | _address(cache[0, 0]) | cache_stride * 4
-        misaligned |= (strides[0] | strides[1] | strides[2] | head_dim // 2) * size_bytes
+        misaligned |= (x.strides[0] | x.strides[1] | x.strides[2] | head_dim // 2) * size_bytes
         if batch < num_batches:
             row = T.alloc_var("int64")
             row = seqlen_offset + (token if index_dtype is None else T.Cast("int64", positions[batch, token]))
             if misaligned % _VECTOR_BYTES == 0:
-                rotate_vectors(x, batch, token, head, num_heads, j, cache, row, sine_sign)
+                rotate_vectors(x, batch, token, head, j, cache, row, sine_sign)
             else:
-                rotate_elements(x, batch, token, head, num_heads, j, cache, row, sine_sign)
+                rotate_elements(x, batch, token, head, j, cache, row, sine_sign)
 
     @T.macro
     def rotate_both(query, key, cache, positions, rotate_key, sine_sign, seqlen_offset):
@@ -141,10 +141,9 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             if pdl:
                 T.pdl_sync()
             if block < query_blocks:
-                rotate(block, query, query_strides, num_query_heads, cache, positions, sine_sign, seqlen_offset)
+                rotate(block, query, cache, positions, sine_sign, seqlen_offset)
             else:
-                first = block - query_blocks
-                rotate(first, key, key_strides, num_key_heads, cache, positions, sine_sign, seqlen_offset)
+                rotate(block - query_blocks, key, cache, positions, sine_sign, seqlen_offset)
             if pdl:
                 T.pdl_trigger()
 
