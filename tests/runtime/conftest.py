@@ -139,7 +139,7 @@ class Maker:
         content = self.compiled(specialization.int("width"), pdl) if data is None else data
         library = self.folder / "kernel.so"
         library.write_bytes(content + tail)
-        fields = {**request.fields(), "bytes": Digest.of_bytes(content + tail), "host": request.host}
+        fields = {**request.fields(), "bytes": Digest.of_bytes(content + tail), "host": {"arch": request.host}}
         arch = {"kernels": [{"symbol": "scale", "arch": device.target.arch}]}
         action = Action(Stage.COMPILE, fields)
         manifest = store.commit(action, self.folder, ["kernel.so"], facts={**arch, **(facts or {})})

@@ -106,7 +106,7 @@ def judge(manifest: Manifest, device: DeviceInfo, host: str) -> Accepted | Rejec
         return Rejected(f"artifact {manifest.key.short} holds no {LIBRARY}")
     if (abi := facts.get("abi", LOADER_ABI)) != LOADER_ABI:
         return Rejected(f"artifact {manifest.key.short} is for loader ABI {abi}; this loader has {LOADER_ABI}")
-    if (built_for := action.get("host", host)) != host:
+    if (built_for := action.get("host", {}).get("arch", host)) != host:
         return Rejected(f"artifact {manifest.key.short} is for host {built_for}; this machine is {host}")
     for kernel in facts.get("kernels", ()):
         arch = kernel.get("arch")
