@@ -7,6 +7,7 @@ source never reaches the device compiler again.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -104,8 +105,9 @@ def plan_from_lowered(source: Store, names: tuple[str, ...], host: Host, store: 
     Raises SpecError if something was lowered from other source files than the catalogue has here.
     """
     entries = {entry.spec.name: entry for entry in load_catalog().select(names)}
-    hits = [hit for hit in map(source.lookup, source.keys()) if isinstance(hit, Hit) and hit.manifest.stage is Stage.LOWER]
-    chosen = [hit for hit in hits if hit.manifest.action["spec"] in entries]
+    found = [hit for hit in map(source.lookup, source.keys()) if isinstance(hit, Hit)]
+    lowered = [hit for hit in found if hit.manifest.stage is Stage.LOWER]
+    chosen = [hit for hit in lowered if hit.manifest.action["spec"] in entries]
     return tuple(_planned_from(hit, entries[hit.manifest.action["spec"]], host, store) for hit in chosen)
 
 
@@ -393,9 +395,7 @@ def _error(outcome: Outcome) -> TkcError:
 @cache
 def provenance(folder: Path) -> Mapping[str, str]:
     """Where the sources of a compile came from: the commit they were at, and whether they were changed since."""
-    from tkc import __version__
-
-    facts = {"tkc": __version__}
+    facts = {"tkc": importlib.metadata.version("tkc")}
     if shutil.which("git") is None:
         return facts
     commit = _git(folder, "rev-parse", "HEAD")
