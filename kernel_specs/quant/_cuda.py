@@ -188,3 +188,18 @@ def round_four(values: Any, first: Any, word: Any, fmt: str):
     values[first + 1] = rounded_stochastically(values[first + 1], lane_bits(word, 1, fmt), fmt)
     values[first + 2] = rounded_stochastically(values[first + 2], lane_bits(word, 2, fmt), fmt)
     values[first + 3] = rounded_stochastically(values[first + 3], lane_bits(word, 3, fmt), fmt)
+
+
+@T.macro
+def round_two(values: Any, first: Any, word: Any, fmt: str):
+    """Round two elements stochastically, in place, with one random word."""
+    values[first] = rounded_stochastically(values[first], lane_bits(word, 0, fmt), fmt)
+    values[first + 1] = rounded_stochastically(values[first + 1], lane_bits(word, 1, fmt), fmt)
+
+
+def is_aligned(*tensors: Any) -> Any:
+    """Whether all tensors begin at multiples of 16 bytes."""
+    address = T.int64(0)
+    for tensor in tensors:
+        address = address | T.call_extern("int64", "__cvta_generic_to_global", T.address_of(tensor[0]))
+    return address % 16 == 0
