@@ -14,14 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tkc.interpret import interpret
     from tkc.runtime import kernel, seal
     from tkc.runtime.warmup import warmup
 
     __version__: str
 
-__all__ = ["__version__", "kernel", "seal", "warmup"]
+__all__ = ["__version__", "interpret", "kernel", "seal", "warmup"]
 
-_HOMES = {"kernel": "tkc.runtime", "seal": "tkc.runtime", "warmup": "tkc.runtime.warmup"}
+_HOMES = {"interpret": "tkc.interpret", "kernel": "tkc.runtime", "seal": "tkc.runtime", "warmup": "tkc.runtime.warmup"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """Thread-level programs: indices, divergence, shuffles, votes, atomics, wide accesses, views."""
 
+# ruff: noqa: F821 — TileLang annotations are expressions, not names.
 import pytest
 import tilelang.language as T
 import torch
@@ -84,7 +85,7 @@ def divergent(x: T.Tensor[(32,), "int32"], out: T.Tensor[(32,), "int32"]):
         left = T.alloc_var("int32")
         steps, left = 0, x[thread]
         while left != 1:
-            if left % 2 == 0:
+            if left % 2 == 0:  # noqa: SIM108
                 left = left // 2
             else:
                 left = 3 * left + 1

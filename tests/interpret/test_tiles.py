@@ -1,5 +1,6 @@
 """Tile-level programs: copies, fills, reductions, scans, reducers, parallel loops."""
 
+# ruff: noqa: F821 — TileLang annotations are expressions, not names.
 import pytest
 import tilelang.language as T
 import torch
@@ -117,7 +118,7 @@ def with_reducer(x: T.Tensor[(8, 40), "float32"], sums: T.Tensor[(8,), "float32"
         for i, j in T.Parallel(8, 40):
             T.reducer_update(total[i], x[i, j])
             T.reducer_update(highest[j], x[i, j])
-        for i, j in T.Parallel(8, 2):
+        for i, _ in T.Parallel(8, 2):
             T.reducer_update(total[i], 0.5)
         T.finalize_reducer(total, total_out)
         T.finalize_reducer(highest, highest_out)
@@ -133,7 +134,9 @@ def test_each_iteration_contributes_once_to_a_reducer():
 
 
 @T.prim_func
-def atomics_between_blocks(x: T.Tensor[(6, 16), "int32"], out: T.Tensor[(16,), "int32"], count: T.Tensor[(1,), "int32"]):
+def atomics_between_blocks(
+    x: T.Tensor[(6, 16), "int32"], out: T.Tensor[(16,), "int32"], count: T.Tensor[(1,), "int32"]
+):
     with T.Kernel(6, threads=32) as block:
         tile = T.alloc_fragment((16,), "int32")
         T.copy(x[block, 0:16], tile)

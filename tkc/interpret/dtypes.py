@@ -150,7 +150,8 @@ def _float_to_integer(wide: Array, to: np.dtype[Any]) -> Array:
     limits = np.iinfo(through)
     exact = np.where(np.isnan(wide), 0, np.trunc(wide)).astype(np.float64)
     inside = np.clip(exact, float(limits.min), float(limits.max))
-    whole = np.where(exact >= float(limits.max), limits.max, inside.astype(through))
+    with np.errstate(invalid="ignore"):
+        whole = np.where(exact >= float(limits.max), limits.max, inside.astype(through))
     return whole.astype(through).astype(to)
 
 

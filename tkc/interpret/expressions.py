@@ -10,7 +10,7 @@ import numpy as np
 from tkc.interpret import dtypes, values
 from tkc.interpret.dtypes import Array
 from tkc.interpret.frame import Evaluate, Frame
-from tkc.interpret.memory import load
+from tkc.interpret.memory import BufferView, Guards, load
 from tkc.interpret.stochastic import round_stochastically
 from tkc.interpret.translate import (
     CALLS,
@@ -153,16 +153,32 @@ def _load(translator: Translator, node: Node) -> Evaluate:
     if node.predicate is not None:
         raise translator.unsupported("a predicated load")
     view, indices = translator.view(node.buffer), translator.exprs(node.indices)
-    return lambda frame: load_lanes(frame, view, tuple(index(frame) for index in indices))
+    guarded = guarded_indices(node)
+    return lambda frame: load_lanes(frame, view, tuple(index(frame) for index in indices), guarded)
 
 
-def load_lanes(frame: Frame, view: Any, indices: tuple[Any, ...]) -> Any:
+def guarded_indices(node: Node) -> tuple[bool, ...]:
+    """Which indices of an access to device memory TileLang guards: those that are not constant."""
+    from tvm import tirx
+
+    def varies(index: Node) -> bool:
+        found: list[bool] = []
+        tirx.stmt_functor.post_order_visit(index, lambda part: found.append(type(part).__name__ in _VARYING))
+        return any(found)
+
+    return tuple(varies(index) for index in node.indices)
+
+
+_VARYING = ("Var", "BufferLoad")
+
+
+def load_lanes(frame: Frame, view: BufferView, indices: tuple[Any, ...], guarded: Guards = True) -> Any:
     """Read a buffer; an index of a vector type gives a value of one."""
     lanes = next((len(index) for index in indices if isinstance(index, tuple)), 0)
     if not lanes:
-        return load(frame, view, indices)
+        return load(frame, view, indices, guarded=guarded)
     return tuple(
-        load(frame, view, tuple(index[lane] if isinstance(index, tuple) else index for index in indices))
+        load(frame, view, tuple(i[lane] if isinstance(i, tuple) else i for i in indices), guarded=guarded)
         for lane in range(lanes)
     )
 

@@ -152,7 +152,7 @@ class Frame:
     def axis(self, size: int, *, tile: bool) -> Iterator[Array]:
         """Open a loop axis of `size`; gives the iteration numbers along it."""
         mask, was_tile = self.mask, self.tile
-        if mask is not None and getattr(mask, "ndim", 0):
+        if mask is not None and np.ndim(mask):
             self.mask = mask.any(axis=1, keepdims=True)[..., None] if tile else mask[..., None]
         self.depth += 1
         self.axis_sizes.append(size)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -222,8 +222,12 @@ def uniform_int(value: Any, name: str) -> int:
     return int(array.flat[0])
 
 
-def load(frame: Frame, view: BufferView, indices: Sequence[Array], *, guarded: bool = True) -> Array:
-    """Read one element a lane. Device memory outside a buffer reads as 0 where TileLang guards it (`guarded`)."""
+Guards: TypeAlias = "tuple[bool, ...] | bool"
+"""Whether the compiler guards an access to device memory: all of it, or index by index."""
+
+
+def load(frame: Frame, view: BufferView, indices: Sequence[Array], *, guarded: Guards = True) -> Array:
+    """Read one element a lane. Device memory outside a buffer reads as 0 where the compiler guards it."""
     place = view.locate(frame, indices)
     outside = check_outside(frame, place, writing=False, guarded=guarded)
     if frame.sanitizer is not None:
@@ -234,7 +238,7 @@ def load(frame: Frame, view: BufferView, indices: Sequence[Array], *, guarded: b
     return value
 
 
-def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array, *, guarded: bool = True) -> None:
+def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array, *, guarded: Guards = True) -> None:
     """Write one element a lane; the last lane wins. Device memory outside a buffer is not written."""
     memory = view.memory_of(frame)
     if memory.level is Level.THREAD and not frame.tile and _per_thread(frame.mask, value, *indices):
@@ -267,15 +271,14 @@ def _per_thread(*values: Array | None) -> bool:
     return any(value is not None and np.ndim(value) > 1 and np.shape(value)[1] > 1 for value in values)
 
 
-def check_outside(frame: Frame, place: Place, *, writing: bool, guarded: bool = True) -> Array | None:
-    """Lanes outside the buffer. An active one is a fault, unless the compiler guards the access.
-
-    It guards accesses to device memory, by index, unless a pass configuration turns that off.
-    """
+def check_outside(frame: Frame, place: Place, *, writing: bool, guarded: Guards = True) -> Array | None:
+    """Lanes outside the buffer. An active one is a fault, unless the compiler guards the access."""
     if place.outside is None:
         return None
-    active = place.outside if frame.mask is None else np.logical_and(place.outside, frame.mask)
-    if not any_active(active) or (guarded and frame.guards and place.memory.level is Level.DEVICE):
+    active = _unguarded(frame, place, guarded)
+    if active is not None and frame.mask is not None:
+        active = np.logical_and(active, frame.mask)
+    if active is None or not any_active(active):
         return place.outside
     if frame.sanitizer is not None:
         frame.sanitizer.outside(frame, place, active, writing=writing)
@@ -284,6 +287,20 @@ def check_outside(frame: Frame, place: Place, *, writing: bool, guarded: bool = 
         f"{'write' if writing else 'read'} outside {place.view.scope} buffer "
         f"{place.view.name}{list(place.view.dims(frame))} at {first_element(frame, place, active)}"
     )
+
+
+def _unguarded(frame: Frame, place: Place, guarded: Guards) -> Array | None:
+    """Lanes that are outside by an index that nothing guards."""
+    if place.memory.level is not Level.DEVICE or not frame.guards or guarded is False:
+        return place.outside
+    if guarded is True or all(guarded):
+        return None
+    bare = [
+        (index < 0) | (index >= size)
+        for index, size, guard in zip(place.indices, place.view.dims(frame), guarded, strict=True)
+        if not guard
+    ]
+    return np.asarray(np.logical_or.reduce(np.broadcast_arrays(*bare), axis=0))
 
 
 def first_element(frame: Frame, place: Place, lanes: Array) -> str:

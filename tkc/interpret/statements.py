@@ -9,10 +9,20 @@ import numpy as np
 
 from tkc.interpret.dtypes import Array, convert
 from tkc.interpret.errors import InterpretError
+from tkc.interpret.expressions import guarded_indices
 from tkc.interpret.frame import Evaluate, Execute, Frame, ThreadIndex, any_active, both
 from tkc.interpret.independence import iterations_are_independent, stored_memories
 from tkc.interpret.memory import Level, Memory, level_of, store
-from tkc.interpret.translate import Node, Translator, annotations_of, constant, guarded, one_line, operation, statement
+from tkc.interpret.translate import (
+    Node,
+    Translator,
+    annotations_of,
+    constant,
+    one_line,
+    operation,
+    remembered,
+    statement,
+)
 
 _SERIAL, _PARALLEL, _VECTORIZED, _UNROLLED, _THREAD_BINDING = range(5)
 
@@ -172,7 +182,7 @@ def _bind(translator: Translator, node: Node) -> Execute:
     if _free_of(translator, node.value):
         value = translator.expr(node.value)
         slot = translator.slot(node.var)
-        run = guarded(translator, node, lambda frame: frame.set(slot, value(frame)))
+        run = remembered(translator, node, lambda frame: frame.set(slot, value(frame)))
     else:
         translator.inlined[node.var] = node.value
         run = _nothing
@@ -213,17 +223,17 @@ def _store(translator: Translator, node: Node) -> Execute:
         raise translator.unsupported("a predicated store")
     view = translator.view(node.buffer)
     indices, value = translator.exprs(node.indices), translator.expr(node.value)
-    kind = view.element.numpy
+    kind, guarded = view.element.numpy, guarded_indices(node)
 
     def execute(frame: Frame) -> None:
         where, what = tuple(index(frame) for index in indices), value(frame)
         if isinstance(what, tuple):
             for lane, part in enumerate(what):
-                store(frame, view, tuple(i[lane] if isinstance(i, tuple) else i for i in where), part)
+                store(frame, view, tuple(i[lane] if isinstance(i, tuple) else i for i in where), part, guarded=guarded)
         else:
-            store(frame, view, where, convert(what, kind))
+            store(frame, view, where, convert(what, kind), guarded=guarded)
 
-    return guarded(translator, node, execute)
+    return remembered(translator, node, execute)
 
 
 @statement("Evaluate")
@@ -231,15 +241,15 @@ def _evaluate(translator: Translator, node: Node) -> Execute:
     translator.here = node
     name = operation(node.value)
     if name == "tl.loop_break":
-        return guarded(translator, node, _break)
+        return remembered(translator, node, _break)
     if name in ("tirx.thread_return", "tirx.ret"):
-        return guarded(translator, node, _return)
+        return remembered(translator, node, _return)
     value = translator.expr(node.value)
 
     def execute(frame: Frame) -> None:
         value(frame)
 
-    return guarded(translator, node, execute)
+    return remembered(translator, node, execute)
 
 
 def _active(frame: Frame) -> Array:
@@ -310,10 +320,10 @@ def _while(translator: Translator, node: Node) -> Execute:
             frame.mask = outer
             frame.apply_exits()
 
-    return guarded_loop(translator, node, execute)
+    return named_loop(translator, node, execute)
 
 
-def guarded_loop(translator: Translator, node: Node, run: Execute) -> Execute:
+def named_loop(translator: Translator, node: Node, run: Execute) -> Execute:
     """`run`, whose own errors name the loop by its first line."""
 
     def execute(frame: Frame) -> None:
@@ -350,7 +360,7 @@ def _for(translator: Translator, node: Node) -> Execute:
         run = _axis_loop(slot, number, first, extent, body)
     else:
         run = _counted_loop(slot, number, first, extent, body)
-    return guarded_loop(translator, node, run)
+    return named_loop(translator, node, run)
 
 
 def _bound_loop(translator: Translator, node: Node) -> Execute:
@@ -363,7 +373,10 @@ def _bound_loop(translator: Translator, node: Node) -> Execute:
 
 
 def _belongs_to_block(node: Node) -> bool:
-    """Whether a parallel loop is spread over the block's threads; one that only fills local buffers is each thread's."""
+    """Whether a parallel loop is spread over the block's threads.
+
+    One that only fills local buffers, and reads no fragment, is each thread's own.
+    """
     from tvm import tirx
 
     shared: list[Any] = []

@@ -220,7 +220,8 @@ def find_first_set(value: Array) -> Array:
 @call("tl.syncthreads_count", "tl.syncthreads_and", "tl.syncthreads_or")
 def _barrier_vote(translator: Translator, node: Node) -> Evaluate:
     name, (predicate,) = str(node.op.name), translator.exprs(node.args)
-    reduce = {"count": np.sum, "and": np.all, "or": np.any}[name.rpartition("_")[2]]
+    reductions: dict[str, Callable[..., Array]] = {"count": np.sum, "and": np.all, "or": np.any}
+    reduce = reductions[name.rpartition("_")[2]]
     kind = dtypes.parse(str(node.dtype)).numpy
 
     def evaluate(frame: Frame) -> Array:

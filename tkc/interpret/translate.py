@@ -253,7 +253,7 @@ _DECLARATION = re.compile(
 )
 
 
-def guarded(translator: Translator, node: Node, run: Execute) -> Execute:
+def remembered(translator: Translator, node: Node, run: Execute) -> Execute:
     """`run`, remembering which statement is being run so that an error can say so."""
 
     def execute(frame: Frame) -> None:
