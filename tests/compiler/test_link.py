@@ -17,7 +17,8 @@ from elftools.elf.elffile import ELFFile
 from tkc.compiler import Tools, Unit, device_runtime, probe
 from tkc.compiler.probe import package_folder
 from tkc.errors import CompileError, ToolchainError
-from tkc.model import Stage
+from tkc.model import Stage, Target
+from tkc.registry import CatalogEntry, load_catalog
 
 MakeUnit = Callable[..., Unit]
 Compile = Callable[[Unit], Compiled]
@@ -40,17 +41,48 @@ def test_a_cpu_artifact_computes_what_the_reference_says(unit: MakeUnit, compile
         assert torch.equal(out, reference(x, 1.5, -2))
 
 
-def test_half_precision_on_the_cpu_converts_every_value_as_ieee_says(unit: MakeUnit, compiled: Compile) -> None:
-    """All 65536 patterns through float32 and back; and sums that must round to even, overflow or vanish."""
-    run = load(compiled(unit(dtype="float16")))
-    x = torch.arange(65536).to(torch.int32).to(torch.uint16).view(torch.float16).view(256, 256)
-    out = torch.empty_like(x)
-    for factor, bias in ((1.0, 0), (1.0009765625, 0), (0.33333334, 0), (16.0, 0), (6.1e-5, 0), (1.0, 2049)):
-        run(x, out, factor, bias)
-        wanted = (x.float() * factor + bias).half()
-        assert torch.equal(out.isnan(), wanted.isnan())
-        same = out.view(torch.int16) == wanted.view(torch.int16)
-        assert bool((same | wanted.isnan()).all())
+def every_value(dtype: torch.dtype) -> torch.Tensor:
+    """Each value of a narrow type; of float32, those on and beside every tie between values of narrow types.
+
+    One NaN stands for all: TileLang's conversion to bfloat16 is right for no other.
+    """
+    values = _every_value(dtype)
+    return torch.where(values.float().isnan(), torch.tensor(torch.nan), values.float()).to(dtype)
+
+
+def _every_value(dtype: torch.dtype) -> torch.Tensor:
+    if dtype.itemsize == 1:
+        return torch.arange(256).to(torch.uint8).view(dtype)
+    if dtype.itemsize == 2:
+        return torch.arange(65536).to(torch.int32).to(torch.uint16).view(dtype)
+    narrow = [every_value(other).float() for other in NARROW.values()]
+    values = torch.cat([torch.cat([v, (v[1:] + v[:-1]) / 2]) for v in narrow])
+    beside = [values, values.nextafter(torch.tensor(torch.inf)), values.nextafter(torch.tensor(-torch.inf))]
+    return torch.cat([*beside, torch.randn(4096)])
+
+
+NARROW = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")}
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+def test_narrow_floats_on_the_cpu_convert_every_value_as_the_reference_does(
+    convert: CatalogEntry, tools: Callable[[Unit], Tools], tmp_path: Path, narrow: str
+) -> None:
+    """Subnormals, ties, overflow, infinities and NaN included; both ways."""
+    for source, target in (("float32", narrow), (narrow, "float32"), (narrow, "bfloat16")):
+        made = Unit(convert, convert.spec.bind(source=source, target=target), Target.parse("cpu"), HOST)
+        x = every_value(getattr(torch, source))
+        out = torch.empty(x.shape, dtype=getattr(torch, target))
+        load(compile_in(made, tools(made), tmp_path / f"{source}-{target}"))(x, out)
+        wanted = convert.reference().convert(x, out.dtype)
+        nan = wanted.float().isnan()
+        assert torch.equal(out.float().isnan(), nan)
+        assert torch.equal(out[~nan].view(torch.uint8), wanted[~nan].view(torch.uint8)), f"{source} to {target}"
+
+
+@pytest.fixture(scope="session")
+def convert() -> CatalogEntry:
+    return load_catalog("sample_kernels").find("elementwise.convert")
 
 
 @pytest.fixture
@@ -78,8 +110,6 @@ MISUSES = {
 
 @pytest.fixture(scope="module")
 def run_scale(tmp_path_factory: pytest.TempPathFactory, scale: object, stamps_dir: Path) -> Callable[..., None]:
-    from tkc.model import Target
-
     unit = Unit(scale, scale.spec.bind(), Target.parse("cpu"), HOST)  # type: ignore[arg-type, attr-defined]
     tools = probe(unit.target, unit.host, unit.options, stamps_dir=stamps_dir)
     return load(compile_in(unit, tools, tmp_path_factory.mktemp("scale")))

@@ -168,4 +168,4 @@ def test_no_path_of_this_machine_is_in_a_key(unit: MakeUnit, tools: Callable[[Un
 
 
 def test_a_catalogue_is_found_by_name() -> None:
-    assert [entry.spec.name for entry in load_catalog("sample_kernels")] == ["elementwise.scale"]
+    assert [entry.spec.name for entry in load_catalog("sample_kernels")] == ["elementwise.convert", "elementwise.scale"]

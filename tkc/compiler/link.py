@@ -58,6 +58,9 @@ def link(
         for manifest in filter(None, (lowered, assembled)):
             for entry in manifest.files:
                 shutil.copyfile(files[entry.name], work / entry.name)
+        for header, text in device_runtime.sources(unit.target.backend).items():
+            if header.endswith(".h"):
+                (work / header).write_text(text)
         (work / "kernel_table.c").write_text(device_runtime.kernel_table_c(facts))
         (work / "artifact.c").write_text(_artifact_c(unit, lowered, assembled))
         compiler.run(work, *_C_FLAGS, "-c", "artifact.c", "-o", "artifact.o")

@@ -7,7 +7,7 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +128,8 @@ def _for_cpu(host: Any, device: Any) -> tuple[Any, Any]:
             return tirx.call_extern(call.dtype, call.op.name_hint, *call.args)
         return None
 
-    for name, function in host.functions.items():
-        body = tirx.stmt_functor.ir_transform(function.body, None, as_extern, ["tirx.Call"])
-        host.update_func(name, function.with_body(body))
+    host = _rewritten(host, as_extern, "tirx.Call")
+    device = _rewritten(device, _convert_by_function, "tirx.Cast")
     for legalize in (
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.FP8StorageLegalize(),
@@ -138,6 +137,33 @@ def _for_cpu(host: Any, device: Any) -> tuple[Any, Any]:
     ):
         device = legalize(device)
     return host, device
+
+
+def _rewritten(module: Any, rewrite: Callable[[Any], Any], kind: str) -> Any:
+    """Replace each node of a kind, in every function, by what `rewrite` gives for it."""
+    from tvm import tirx
+
+    for name, function in module.functions.items():
+        body = tirx.stmt_functor.ir_transform(function.body, None, rewrite, [kind])
+        module.update_func(name, function.with_body(body))
+    return module
+
+
+_FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2")
+
+
+def _convert_by_function(cast: Any) -> Any:
+    """Convert 8-bit floats by functions of tkc's: TVM's conversions lose subnormals, NaN and saturation."""
+    from tvm import tirx
+
+    target, value, source = str(cast.dtype), cast.value, str(cast.value.dtype)
+    if source in _FLOATS_OF_8_BITS:
+        bits = tirx.reinterpret("uint8", value)
+        value, source = tirx.call_extern("float32", f"tkc_from_{source}", bits), "float32"
+    if target in _FLOATS_OF_8_BITS:
+        wide = value if source == "float32" else tirx.Cast("float32", value)
+        return tirx.reinterpret(target, tirx.call_extern("uint8", f"tkc_to_{target}", wide))
+    return value if source == target else tirx.Cast(target, value)
 
 
 def _kernel_facts(kernel: Any, arguments: tuple[Arg, ...]) -> dict[str, Any]:

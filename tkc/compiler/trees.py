@@ -59,10 +59,7 @@ def digest_trees(trees: Iterable[Tree], stamps_dir: Path | None) -> Digest:
     Raises OSError if a file cannot be read.
     """
     listed = [(tree, sorted(tree.files())) for tree in trees]
-    listing = Digest.of_fields(
-        "tkc.listing/1", {tree.name: [_stat_fields(*file) for file in files] for tree, files in listed}
-    )
-    return _stamped(stamps_dir, listing, lambda: _content(listed), settled=_settled(listed))
+    return _stamped(stamps_dir, _listing(listed), lambda: _content(listed), settled=_settled(listed))
 
 
 _Listed: TypeAlias = list[tuple[Tree, list[tuple[str, os.stat_result]]]]
@@ -76,8 +73,14 @@ def _content(listed: _Listed) -> Digest:
     return Digest.of_fields("tkc.tree/1", fields)
 
 
-def _stat_fields(name: str, stat: os.stat_result) -> list[str | int]:
-    return [name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
+def _listing(listed: _Listed) -> Digest:
+    """Stands for names and stats of all files; thousands of them, so one text is hashed and no canonical form."""
+    lines = [
+        f"{tree.name}/{name}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_dev}"
+        for tree, files in listed
+        for name, s in files
+    ]
+    return Digest.of_bytes("\n".join(lines).encode(errors="surrogateescape"))
 
 
 def _settled(listed: _Listed) -> bool:

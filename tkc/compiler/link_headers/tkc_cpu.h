@@ -67,5 +67,48 @@ static inline half operator*(half a, half b) { return half((float)a * (float)b);
 static inline half operator/(half a, half b) { return half((float)a / (float)b); }
 static inline half operator-(half a) { return half(-(float)a); }
 
+/* Conversions of 8-bit floats, as the functions that generated code calls. They round to nearest even, and
+   saturate as CUDA's do: what is too large, infinity included, becomes the largest finite number. */
+namespace tl {
+
+template <int mantissa_bits, int bias, uint32_t largest>
+static inline uint8_t to_8_bits(float value) {
+  const uint32_t whole = bits_as<uint32_t>(value), sign = whole >> 24 & 0x80u, magnitude = whole & 0x7fffffffu;
+  const uint32_t smallest_normal = (uint32_t)(128 - bias) << 23;
+  if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+  uint32_t code;
+  if (magnitude < smallest_normal) { /* subnormal: the adder rounds at the last bit */
+    const uint32_t unit = (uint32_t)(127 + 1 - bias - mantissa_bits + 23) << 23;
+    code = bits_as<uint32_t>(bits_as<float>(magnitude) + bits_as<float>(unit)) - unit;
+  } else {
+    const int dropped = 23 - mantissa_bits;
+    const uint32_t odd = magnitude >> dropped & 1u, half_unit = (1u << (dropped - 1)) - 1u;
+    code = (magnitude - ((uint32_t)(127 - bias) << 23) + half_unit + odd) >> dropped;
+  }
+  return (uint8_t)(sign | (code > largest ? largest : code));
+}
+
+}  // namespace tl
+
+extern "C" {
+
+static inline uint8_t tkc_to_float8_e4m3fn(float value) { return tl::to_8_bits<3, 7, 0x7eu>(value); }
+
+static inline float tkc_from_float8_e4m3fn(uint8_t bits) {
+  const uint32_t sign = (uint32_t)(bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+  if (magnitude == 0x7fu) return tl::bits_as<float>(sign | 0x7fc00000u);
+  return tl::bits_as<float>(sign | tl::bits_as<uint32_t>(tl::bits_as<float>(magnitude << 20) * 0x1p120f));
+}
+
+static inline uint8_t tkc_to_float8_e5m2(float value) { return tl::to_8_bits<2, 15, 0x7bu>(value); }
+
+static inline float tkc_from_float8_e5m2(uint8_t bits) {
+  const uint32_t sign = (uint32_t)(bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+  if (magnitude >= 0x7cu) return tl::bits_as<float>(sign | 0x7f800000u | (magnitude & 3u) << 21);
+  return tl::bits_as<float>(sign | tl::bits_as<uint32_t>(tl::bits_as<float>(magnitude << 21) * 0x1p112f));
+}
+
+}  /* extern "C" */
+
 #endif
 #endif
