@@ -151,3 +151,18 @@ def test_miss_of_something_never_built_does_not_blame_an_edit(
     found = dispatch(request, CPU)
     assert isinstance(found, Miss)
     assert not any("source changed" in reason for reason in why_not_found(request, found))
+
+
+def test_layer_that_others_may_write_to_is_passed_over_and_said(
+    maker: Maker, spec4: Specialization, user_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker.put(tmp_path / "shared", spec4)
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("TKC_STORES", str(tmp_path / "shared"))
+    request = maker.request(spec4)
+    found = dispatch(request, CPU)
+    assert isinstance(found, Miss)
+    assert why_not_found(request, found) == found.reasons
+    assert "chmod" in found.reasons[0]
+    maker.put(user_store, spec4)
+    assert isinstance(dispatch(request, CPU), Artifact)

@@ -178,14 +178,17 @@ class KernelSpec:
     def bind(self, **params: Value) -> Specialization:
         """Give the specialization that serves a call with `params`.
 
-        Raises SpecError for an unknown parameter (with the nearest name), a missing one, or
-        a value outside the legal ones.
+        A value for each const axis is taken too, the way a specialization is written in errors and refs,
+        unless it can be meant as a call's parameters. Raises SpecError for an unknown parameter (with the
+        nearest name), a missing one, or a value outside the legal ones.
         """
         known = [parameter.name for parameter in self.parameters]
+        missing = [p.name for p in self.parameters if p.default is p.empty and p.name not in params]
+        if (missing or not set(params) <= set(known)) and set(params) == {axis.name for axis in self.const}:
+            return self.specialization(params)
         for name in params:
             if name not in known:
                 raise SpecError(f"{self.name}: {unknown_name('parameter', name, known)}")
-        missing = [p.name for p in self.parameters if p.default is p.empty and p.name not in params]
         if missing:
             raise SpecError(f"{self.name}: parameter {missing[0]!r} is missing; expected {', '.join(known)}")
         return self.specialization(self.specialize(**params))

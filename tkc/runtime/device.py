@@ -43,7 +43,7 @@ class DeviceInfo:
         return self.kind if self.target.backend is Backend.CPU else f"{self.kind}:{self.index}"
 
     def __str__(self) -> str:
-        return f"{self.place} ({self.name}, {self.target})" if self.name else f"{self.place} ({self.target})"
+        return f"{self.place} ({self.name}, {self.target})" if self.name else self.place
 
 
 def device_info(device: DeviceLike = None) -> DeviceInfo:
@@ -95,7 +95,7 @@ def _describe(kind: str, index: int) -> DeviceInfo:
     if kind == "cuda":
         return _describe_cuda(index)
     if kind == "npu":
-        return DeviceInfo(Target.parse("ascend950"), kind, index, "Ascend")
+        return DeviceInfo(Target.parse("ascend950"), kind, index, "Ascend 950")
     return DeviceInfo(Target.parse("cpu"), kind, index)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -158,9 +159,10 @@ _Neighbours = Mapping[tuple[str, ...], tuple[tuple[Mapping[str, Any], Path], ...
 def _neighbours() -> _Neighbours:
     found: dict[tuple[str, ...], tuple[tuple[Mapping[str, Any], Path], ...]] = {}
     for store in layers().stores:
-        for ref in store.refs():
-            name = _neighbourhood(ref.fields)
-            found[name] = (*found.get(name, ()), (ref.fields, store.root))
+        with suppress(StoreError):  # a layer that cannot be used has said so already
+            for ref in store.refs():
+                name = _neighbourhood(ref.fields)
+                found[name] = (*found.get(name, ()), (ref.fields, store.root))
     return found
 
 

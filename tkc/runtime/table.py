@@ -70,19 +70,7 @@ def kernel(name: str, device: DeviceLike = None, **params: Value) -> Kernel:
     Raises SpecError for a name or parameter that is not known, and as `load_kernel` does.
     """
     spec = find_entry(name).spec
-    return load_kernel(spec, specialization_of(spec, params), device_info(device), params)
-
-
-def specialization_of(spec: KernelSpec, params: Params) -> Specialization:
-    """The specialization for a call's parameters, or for a value of each const axis. Raises SpecError.
-
-    What a call's parameters can be is tried first: their names may be those of the axes, with more values.
-    """
-    known = {parameter.name for parameter in spec.parameters}
-    required = {parameter.name for parameter in spec.parameters if parameter.default is parameter.empty}
-    if not required <= set(params) <= known and set(params) == {axis.name for axis in spec.const}:
-        return spec.specialization(params)
-    return spec.bind(**params)
+    return load_kernel(spec, spec.bind(**params), device_info(device), params)
 
 
 OnMiss: TypeAlias = Callable[[Missing], Artifact | ReferenceKernel]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +18,14 @@ from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info
 from tkc.runtime.fallback import Missing, ReferenceKernel, answer_all, missing_error
 from tkc.runtime.launch import LoadedKernel
-from tkc.runtime.table import OnMiss, load_kernel, specialization_of
+from tkc.runtime.table import OnMiss, load_kernel
 
 Call: TypeAlias = "tuple[str, Params] | Specialization | ModelDims"
 """What to warm up: a kernel's name and a call's parameters, a specialization, or all that a model needs."""
 
 _SHOW_AFTER_S = 2.0
-_MOST_THREADS = 16
+_THREADS = 4
+"""Enough to wait for a network file system and a driver in parallel; the rest holds the interpreter's lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _given(answer: Artifact | ReferenceKernel | TkcError) -> Artifact | Referenc
 
 def _load_all(wanted: tuple[_Wanted, ...], where: DeviceInfo, on_miss: OnMiss, *, show: bool) -> list[_Result]:
     """What loading each gives or raises. What is loaded already costs one dictionary lookup."""
-    with ThreadPoolExecutor(min(_MOST_THREADS, 2 * (os.cpu_count() or 1)), "tkc-warmup") as pool:
+    with ThreadPoolExecutor(_THREADS, "tkc-warmup") as pool:
         futures = [
             pool.submit(load_kernel, spec, specialization, where, params, on_miss=on_miss)
             for spec, specialization, params in wanted
@@ -127,7 +127,7 @@ def _expand(call: Call, device: DeviceInfo) -> Iterator[_Wanted]:
                 yield entry.spec, entry.spec.bind(**params), params
     elif isinstance(call, tuple) and len(call) == 2:
         spec = find_entry(call[0]).spec
-        yield spec, specialization_of(spec, call[1]), call[1]
+        yield spec, spec.bind(**call[1]), call[1]
     else:
         raise SpecError(
             f"cannot warm up {call!r}; expected the name of a grid, or a list of (spec name, parameters), "
