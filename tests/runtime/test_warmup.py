@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import tkc
 from tests.runtime.conftest import Maker
-from tkc.errors import ArtifactMissingError, SpecError, TkcError
+from tkc.errors import ArtifactMissingError, CompileError, SpecError, TkcError
 from tkc.model import ModelDims, Specialization
-from tkc.runtime import table
+from tkc.runtime import fallback, table, warmup
 
 MODEL = ModelDims("demo", hidden=64)
 
@@ -72,3 +74,32 @@ def test_unknown_grid_and_malformed_calls_are_named_before_anything_loads(
     with pytest.raises(SpecError, match="cannot warm up 3"):
         tkc.warmup([spec4, 3], "cpu")  # type: ignore[list-item]
     assert len(table._loaded) == 0
+
+
+def test_compile_that_fails_is_raised_after_the_rest_is_loaded(
+    maker: Maker, spec4: Specialization, user_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker.put(user_store, spec4)
+
+    def fail(missing: list[fallback.Missing]) -> Mapping[object, TkcError]:
+        return {one.request.key: CompileError("ptxas stumbled", action=one.title, stage="") for one in missing}
+
+    monkeypatch.setattr(warmup, "answer_all", fail)
+    with pytest.raises(CompileError, match="ptxas stumbled"):
+        tkc.warmup([("demo.scale", {"columns": 8}), spec4], "cpu")
+    assert len(table._loaded) == 1
+
+
+def test_bar_shows_on_a_terminal_once_it_takes_long_and_leaves_no_trace_of_failure(
+    maker: Maker, user_store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [maker.entry.spec.bind(columns=columns) for columns in (4, 8)]
+    for specialization in calls:
+        maker.put(user_store, specialization)
+    monkeypatch.setattr(warmup, "_SHOW_AFTER_S", -1.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert len(tkc.warmup(calls, "cpu").loaded) == 2
+    assert "loading kernels" in capsys.readouterr().err
+    table.reset()
+    assert len(tkc.warmup(calls, "cpu", progress=False).loaded) == 2
+    assert capsys.readouterr().err == ""

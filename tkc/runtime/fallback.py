@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from tkc.cache import Hit, Store
 from tkc.config import MissPolicy
@@ -119,7 +119,11 @@ class ReferenceKernel:
         return self.launch
 
 
-def answer(missing: Missing) -> Artifact | ReferenceKernel:
+Answer: TypeAlias = Artifact | ReferenceKernel
+"""What a miss comes to, if it comes to anything."""
+
+
+def answer(missing: Missing) -> Answer:
     """Do what the policy says about a miss, and log it.
 
     Raises ArtifactMissingError if the policy is `error`; ToolchainError or CompileError if it is `jit` and
@@ -135,7 +139,7 @@ def answer(missing: Missing) -> Artifact | ReferenceKernel:
         _log(missing, policy, time.monotonic() - started)
 
 
-def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Artifact | ReferenceKernel | TkcError]:
+def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Answer | TkcError]:
     """As `answer`, for many: by the key of each request what it gives or raises. Compiles them together."""
     if current_policy() is MissPolicy.JIT and len(missing) > 1:
         started = time.monotonic()
@@ -146,7 +150,7 @@ def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Artifact | Referen
     return {one.request.key: _answer_or_error(one) for one in missing}
 
 
-def _answer_or_error(missing: Missing) -> Artifact | ReferenceKernel | TkcError:
+def _answer_or_error(missing: Missing) -> Answer | TkcError:
     try:
         return answer(missing)
     except TkcError as error:

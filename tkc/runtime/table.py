@@ -15,7 +15,7 @@ from tkc.registry import CatalogEntry, find_entry
 from tkc.runtime import dispatch, fallback
 from tkc.runtime.artifact import LIBRARY, Artifact
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info, is_capturing
-from tkc.runtime.fallback import Missing, ReferenceKernel
+from tkc.runtime.fallback import Answer, Missing, ReferenceKernel
 from tkc.runtime.launch import Launch, LoadedKernel, forked, forked_after_loading, mark_forked
 from tkc.runtime.loader import open_library
 
@@ -73,7 +73,7 @@ def kernel(name: str, device: DeviceLike = None, **params: Value) -> Kernel:
     return load_kernel(spec, spec.bind(**params), device_info(device), params)
 
 
-OnMiss: TypeAlias = Callable[[Missing], Artifact | ReferenceKernel]
+OnMiss: TypeAlias = Callable[[Missing], Answer]
 """What to do when no layer has an artifact."""
 
 

@@ -12,11 +12,11 @@ from typing import Protocol, TypeAlias
 
 from tkc.errors import ArtifactMissingError, SpecError, TkcError
 from tkc.grids import load_grid
-from tkc.model import KernelSpec, ModelDims, Params, Specialization
+from tkc.model import Digest, KernelSpec, ModelDims, Params, Specialization
 from tkc.registry import CatalogEntry, find_entry, load_catalog
 from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info
-from tkc.runtime.fallback import Missing, ReferenceKernel, answer_all, missing_error
+from tkc.runtime.fallback import Answer, Missing, ReferenceKernel, answer, answer_all, missing_error
 from tkc.runtime.launch import LoadedKernel
 from tkc.runtime.table import OnMiss, load_kernel
 
@@ -70,7 +70,7 @@ def warmup(what: str | Iterable[Call], device: DeviceLike = None, *, progress: b
     results = _load_all(wanted, where, _set_aside, show=progress)
     if missing := [result.missing for result in results if isinstance(result, _SetAside)]:
         answers = answer_all(missing)
-        results = _load_all(wanted, where, lambda missing: _given(answers[missing.request.key]), show=progress)
+        results = _load_all(wanted, where, lambda missing: _given(answers, missing), show=progress)
     return _report(wanted, results, started)
 
 
@@ -86,10 +86,11 @@ def _set_aside(missing: Missing) -> Artifact:
     raise _SetAside(missing)
 
 
-def _given(answer: Artifact | ReferenceKernel | TkcError) -> Artifact | ReferenceKernel:
-    if isinstance(answer, TkcError):
-        raise answer
-    return answer
+def _given(answers: Mapping[Digest, Answer | TkcError], missing: Missing) -> Answer:
+    found = answers.get(missing.request.key)
+    if isinstance(found, TkcError):
+        raise found
+    return found or answer(missing)  # what only now turns out to be missing
 
 
 def _load_all(wanted: tuple[_Wanted, ...], where: DeviceInfo, on_miss: OnMiss, *, show: bool) -> list[_Result]:
