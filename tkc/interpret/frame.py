@@ -52,6 +52,7 @@ class Frame:
         variables: by slot: the value, and the depth it was made at.
         memories: by the buffer's data variable.
         statement: the statement being run, for messages.
+        generator: the random number generator, once initialised.
     """
 
     block_ids: Array
@@ -66,6 +67,7 @@ class Frame:
     exited: Array | None = None
     broken: list[Array | None] = field(default_factory=list)
     statement: Any = None
+    generator: Any = None
     axis_sizes: list[int] = field(default_factory=list)
     axis_tiles: list[bool] = field(default_factory=list)
 

@@ -69,6 +69,7 @@ _UNARY: dict[str, Callable[..., Array]] = {
     "tirx.isfinite": lambda x: np.isfinite(dtypes.widen(x)),
     "tirx.bitwise_not": np.invert,
     "tirx.popcount": values.population_count,
+    "tirx.clz": values.leading_zeros,
 }
 _BINARY: dict[str, Callable[..., Array]] = {
     "tirx.bitwise_and": np.bitwise_and,
@@ -78,6 +79,7 @@ _BINARY: dict[str, Callable[..., Array]] = {
     "tirx.shift_right": values.shift_right,
     "tirx.pow": values.through_float64(np.power),
     "tirx.fmod": values.truncmod,
+    "tirx.ldexp": values.scale_by_power_of_two,
     "tirx.atan2": values.through_float64(np.arctan2),
     "tirx.copysign": _copysign,
     "tl.max_nan": values.maximum_nan,
@@ -203,16 +205,12 @@ def _pack_b8x4(translator: Translator, node: Node) -> Evaluate:
 
 @call("tl.any_of", "tl.all_of")
 def _any_of(translator: Translator, node: Node) -> Evaluate:
-    pointer, count = translator.pointer(node.args[0]), int(node.args[1])
+    pointer, count = translator.flattened(node.args[0]), int(node.args[1])
     reduce = np.logical_or if str(node.op.name) == "tl.any_of" else np.logical_and
 
     def evaluate(frame: Frame) -> Any:
-        *outer, last = (index(frame) for index in pointer.indices)
-        found = None
-        for offset in range(count):
-            value = load(frame, pointer.view, (*outer, last + last.dtype.type(offset))) != 0
-            found = value if found is None else reduce(found, value)
-        return found
+        (start,) = (index(frame) for index in pointer.indices)
+        return reduce.reduce([load(frame, pointer.view, (start + np.int64(i),)) != 0 for i in range(count)])
 
     return evaluate
 

@@ -1,5 +1,5 @@
 """Every rule for translating: importing this registers them all."""
 
-from tkc.interpret import expressions, externs, intrinsics, statements, threads, tileops, vectors
+from tkc.interpret import expressions, externs, intrinsics, random, statements, threads, tileops, vectors
 
-__all__ = ["expressions", "externs", "intrinsics", "statements", "threads", "tileops", "vectors"]
+__all__ = ["expressions", "externs", "intrinsics", "random", "statements", "threads", "tileops", "vectors"]

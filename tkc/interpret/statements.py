@@ -109,12 +109,14 @@ def allocation(translator: Translator, buffer: Node) -> Execute:
     view = translator.view(buffer)
     level = level_of(view.scope)
     if level is Level.DEVICE:
-        raise translator.unsupported(f"the workspace {view.name} in device memory")
+        # A workspace that all blocks share, so they all run together.
+        translator.whole_grid = True
 
     def execute(frame: Frame) -> None:
         elements = int(np.prod(view.dims(frame), dtype=np.int64))
         size_bytes = -(-elements * view.element.bits // 8)
-        memory = Memory.allocate(view.name, view.scope, (frame.num_blocks, 1), size_bytes)
+        lead = () if level is Level.DEVICE else (frame.num_blocks, 1)
+        memory = Memory.allocate(view.name, view.scope, lead, size_bytes)
         if frame.sanitizer is not None:
             frame.sanitizer.watch(memory, translator.narrowest[view.memory])
         frame.memories[view.memory] = memory

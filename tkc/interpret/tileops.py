@@ -228,6 +228,50 @@ def _running(value: Array, axis: int, combine: Callable[..., Array], reverse: bo
     return np.moveaxis(stacked, 0, axis)
 
 
+@call("tl.tileop.transpose")
+def _transpose(translator: Translator, node: Node) -> Evaluate:
+    check_hints(translator, node)
+    source, target = translator.region(node.args[0]), translator.region(node.args[1])
+
+    def evaluate(frame: Frame) -> None:
+        with box(frame, extents_of(frame, source), tile=not each_threads(source.view, target.view)) as positions:
+            value = load(frame, source.view, at(frame, source, positions))
+            swapped = [*positions[:-2], positions[-1], positions[-2]]
+            store(frame, target.view, at(frame, target, swapped), dtypes.convert(value, target.view.element.numpy))
+
+    return evaluate
+
+
+@call("tl.tileop.gemm")
+def _gemm(translator: Translator, node: Node) -> Evaluate:
+    check_hints(translator, node)
+    left, right, target = (translator.region(argument) for argument in node.args[:3])
+    swap_left, swap_right = (bool(argument.value) for argument in node.args[3:5])
+    clear = translator.expr(node.args[9])
+
+    def evaluate(frame: Frame) -> None:
+        a, b = _matrix(frame, left, swap_left), _matrix(frame, right, swap_right)
+        element = target.view.element.numpy
+        product = dtypes.convert(np.matmul(a, b), element)
+        with box(frame, extents_of(frame, target), tile=True) as positions:
+            where = at(frame, target, positions)
+            if not bool(np.asarray(clear(frame)).flat[0]):
+                product = values.add(load(frame, target.view, where), product)
+            store(frame, target.view, where, product)
+
+    return evaluate
+
+
+def _matrix(frame: Frame, region: Region, swap: bool) -> Array:
+    """A region as matrices, one a block, of the type that products are summed in."""
+    if frame.depth:
+        raise InterpretError("T.gemm inside a loop that runs all at once")
+    with box(frame, extents_of(frame, region), tile=True) as positions:
+        value = dtypes.widen(read_region(frame, region, positions))
+    value = value if dtypes.is_float(value.dtype) else value.astype(np.int32)
+    return value.swapaxes(-1, -2) if swap else value
+
+
 @call("tl.tileop.reducer_init")
 def _reducer_init(translator: Translator, node: Node) -> Evaluate:
     target = translator.region(node.args[0])

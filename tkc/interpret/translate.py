@@ -169,6 +169,19 @@ class Translator:
                     return Pointer(view, tuple(constant(np.int64(0)) for _ in view.shape))
         raise self.unsupported(f"the address {one_line(node)}")
 
+    def flattened(self, node: Node) -> Pointer:
+        """The same address in a view of the whole memory as a row of elements."""
+        pointer = self.pointer(node)
+        view = pointer.view
+        if len(view.shape) == 1 and view.strides == (1,):
+            return pointer
+
+        def index(frame: Frame) -> Any:
+            steps = view.steps(frame)
+            return sum(np.int64(s) * i(frame).astype(np.int64) for i, s in zip(pointer.indices, steps, strict=True))
+
+        return Pointer(self._row(view.name, view.memory, view.scope, view.element), (index,))
+
     def _flat_pointer(self, node: Node) -> Pointer:
         """``tvm_access_ptr(type, data, offset, …)``: an offset in elements from where the memory starts."""
         element = dtypes.parse(str(node.args[0].dtype))
@@ -177,13 +190,14 @@ class Translator:
         scope = next((view.scope for view in self.views.values() if view.memory == key), "")
         if not scope:
             raise self.unsupported(f"the address {one_line(node)}")
+        self.narrowest[key] = min(element.numpy.itemsize, self.narrowest[key])
+        return Pointer(self._row(str(data.name), key, scope, element), (self.expr(node.args[2]),))
 
+    def _row(self, name: str, key: int, scope: str, element: dtypes.ElementType) -> BufferView:
         def size(frame: Frame) -> Any:
             return np.int64(frame.memories[key].size_bytes * 8 // element.bits)
 
-        self.narrowest[key] = min(element.numpy.itemsize, self.narrowest[key])
-        view = BufferView(str(data.name), key, scope, element, (size,), (1,), 0)
-        return Pointer(view, (self.expr(node.args[2]),))
+        return BufferView(name, key, scope, element, (size,), (1,), 0)
 
     def region(self, node: Node) -> Region:
         """Translate ``T.region(buffer[starts], access, extents…)``."""

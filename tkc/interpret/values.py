@@ -175,6 +175,20 @@ def population_count(a: Array) -> Array:
     return np.bitwise_count(a).astype(a.dtype)
 
 
+def leading_zeros(a: Array) -> Array:
+    """Number of zero bits above the highest bit that is set."""
+    width = a.dtype.itemsize * 8
+    bits = np.asarray(a).view(np.dtype(f"u{a.dtype.itemsize}")).astype(np.uint64)
+    for shift in (1, 2, 4, 8, 16, 32):
+        bits = bits | (bits >> np.uint64(shift))
+    return (width - np.bitwise_count(bits).astype(np.int64)).astype(np.int32)
+
+
+def scale_by_power_of_two(a: Array, power: Array) -> Array:
+    """a * 2**power, rounded once."""
+    return convert(np.ldexp(widen(a), power), a.dtype)
+
+
 def fold(values: Array, axis: int, operation: Callable[[Array, Array], Array]) -> Array:
     """Reduce one axis by combining its halves until one element is left: the order of a butterfly."""
     values = np.moveaxis(values, axis, 0)
