@@ -8,7 +8,6 @@ its sources, names them relatively, and writes neither debug information nor bui
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from tkc.compiler import device_runtime
 from tkc.compiler.host_libraries import HostLibrary, host_libraries
 from tkc.compiler.probe import Tools
+from tkc.compiler.programs import LOG, failed, run_program
 from tkc.compiler.stages import (
     DEVICE_BINARY,
     DEVICE_SOURCE,
@@ -26,10 +26,7 @@ from tkc.compiler.stages import (
     device_runtime_digest,
     merged_facts,
 )
-from tkc.errors import CompileError
 from tkc.model import Backend, Digest, Manifest, Stage
-
-LOG = "log.txt"
 
 
 def link(
@@ -50,19 +47,11 @@ def link(
     library would need a symbol that neither libc nor tvm-ffi has.
     """
     tools.require(Stage.LINK)
-    facts = merged_facts(lowered, assembled)
     compiler = _Compiler(unit, tools, folder / LOG)
     libraries, runtime = _host_libraries(unit, tools, compiler), _runtime_objects(unit, tools, compiler)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         work = Path(name)
-        for manifest in filter(None, (lowered, assembled)):
-            for entry in manifest.files:
-                shutil.copyfile(files[entry.name], work / entry.name)
-        for header, text in device_runtime.sources(unit.target.backend).items():
-            if header.endswith(".h"):
-                (work / header).write_text(text)
-        (work / "kernel_table.c").write_text(device_runtime.kernel_table_c(facts))
-        (work / "artifact.c").write_text(_artifact_c(unit, lowered, assembled))
+        _gather(unit, lowered, assembled, files, work)
         compiler.run(work, *_C_FLAGS, "-c", "artifact.c", "-o", "artifact.o")
         objects = ["artifact.o", *runtime]
         if unit.target.backend is Backend.CPU:
@@ -71,7 +60,19 @@ def link(
         compiler.run(work, *_LINK_FLAGS, *objects, *libraries, "-o", LIBRARY)
         _check_symbols(unit, work / LIBRARY)
         (work / LIBRARY).replace(folder / LIBRARY)
-    return StageOutput((LIBRARY,), facts)
+    return StageOutput((LIBRARY,), merged_facts(lowered, assembled))
+
+
+def _gather(unit: Unit, lowered: Manifest, assembled: Manifest | None, files: Mapping[str, Path], work: Path) -> None:
+    """Put everything that is the artifact's own into one folder, under the names that sources use."""
+    for manifest in filter(None, (lowered, assembled)):
+        for entry in manifest.files:
+            shutil.copyfile(files[entry.name], work / entry.name)
+    for name, text in device_runtime.sources(unit.target.backend).items():
+        if name.endswith(".h"):
+            (work / name).write_text(text)
+    (work / "kernel_table.c").write_text(device_runtime.kernel_table_c(merged_facts(lowered, assembled)))
+    (work / "artifact.c").write_text(_artifact_c(unit, lowered, assembled))
 
 
 # Generated code reinterprets numbers through pointers; and a product added to something is rounded
@@ -125,7 +126,7 @@ def _artifact_c(unit: Unit, lowered: Manifest, assembled: Manifest | None) -> st
 
 
 class _Compiler:
-    """Runs the host C compiler, and keeps what it prints when it fails."""
+    """Runs the host C compiler for one link."""
 
     def __init__(self, unit: Unit, tools: Tools, log: Path) -> None:
         self._unit, self._tools, self._log = unit, tools, log
@@ -133,25 +134,15 @@ class _Compiler:
     def run(self, folder: Path, *arguments: str) -> None:
         """Run in `folder`. Raises CompileError, with the compiler's words, unless it succeeds."""
         headers = Path(__file__).parent / "link_headers"
-        includes = [f"-I{path}" for path in (headers, *self._tools.cc_includes)]
-        command = (*self._tools.cc, *arguments, *includes)
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=self._tools.cc_env(folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
+        includes = (f"-I{path}" for path in (headers, *self._tools.cc_includes))
+        run_program(
+            (*self._tools.cc, *arguments, *includes),
+            unit=self._unit,
+            stage=Stage.LINK,
+            folder=folder,
+            log=self._log,
+            environment=self._tools.cc_env(folder),
         )
-        if done.returncode != 0:
-            self._log.write_text(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
-            words = "\n".join(done.stderr.strip().splitlines()[:12])
-            raise self.failed(f"the C compiler failed with status {done.returncode}:\n{words}", self._log)
-
-    def failed(self, why: str, log: Path | None = None) -> CompileError:
-        return _failed(self._unit, why, log)
 
 
 def _runtime_objects(unit: Unit, tools: Tools, compiler: _Compiler) -> list[str]:
@@ -229,8 +220,5 @@ def _check_symbols(unit: Unit, library: Path) -> None:
         undefined = {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}
     known = {name for library_ in host_libraries(unit.host.arch) for name in library_.symbols}
     if strangers := sorted(name for name in undefined - known if not name.startswith("TVMFFI")):
-        raise _failed(unit, f"the kernel calls {', '.join(strangers)}, which neither libc nor tvm-ffi has", None)
-
-
-def _failed(unit: Unit, why: str, log: Path | None) -> CompileError:
-    return CompileError(f"{unit}: {why}", action=str(unit), stage=Stage.LINK.value, log_path=log)
+        why = f"the kernel calls {', '.join(strangers)}, which neither libc nor tvm-ffi has"
+        raise failed(unit, Stage.LINK, why)

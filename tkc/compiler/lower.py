@@ -13,11 +13,10 @@ from typing import Any
 
 from tkc.compiler import host_c
 from tkc.compiler.probe import package_folder
+from tkc.compiler.programs import LOG, failed
 from tkc.compiler.stages import DEVICE_SOURCE, HOST_SOURCE, StageOutput, Unit, pass_configs
 from tkc.errors import CompileError, SpecError, TkcError, ToolchainError
 from tkc.model import Arg, Backend, Stage, TensorArg
-
-LOG = "log.txt"
 
 
 def lower(unit: Unit, folder: Path) -> StageOutput:
@@ -251,12 +250,7 @@ _ASCEND_HEADERS = "tl_templates/ascend"
 def _refused(unit: Unit, error: Exception, log: Path) -> CompileError:
     reason = str(error).strip() or type(error).__name__
     last = "\n".join(reason.splitlines()[-6:])
-    return CompileError(
-        f"{unit}: TileLang refused the program: {last}",
-        action=str(unit),
-        stage=Stage.LOWER.value,
-        log_path=log,
-    )
+    return failed(unit, Stage.LOWER, f"TileLang refused the program: {last}", log)
 
 
 @contextlib.contextmanager

@@ -171,8 +171,8 @@ LINK_TOOLS = ("cc", "tvm-ffi-headers")
 
 # tkc's own files that decide what a stage gives, as patterns.
 _LOWER_FILES = ("lower.py", "host_c.py")
-_ASSEMBLE_FILES = ("assemble/**/*", "resources.py")
-_LINK_FILES = ("link.py", "link_headers/**/*")
+_ASSEMBLE_FILES = ("assemble/**/*", "programs.py", "resources.py")
+_LINK_FILES = ("host_libraries.py", "link.py", "link_headers/**/*", "programs.py")
 
 
 def _lowered_from(unit: Unit) -> dict[str, Any]:
