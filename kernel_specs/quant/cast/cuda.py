@@ -9,7 +9,7 @@ from typing import Any
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
-from kernel_specs.quant import _cuda
+from kernel_specs.quant import _cuda, _expressions
 from tkc.model import DType, Specialization, Target
 
 PASS_CONFIGS = {"tl.disable_safe_memory_legalize": True}
@@ -99,11 +99,7 @@ def _round_stochastically(raw, cooked, u, vector_index):
     for v in T.vectorized(vector):
         values[v] = T.cast(raw[u, v], "float32")
     for four in T.unroll(vector // 4):
-        hashed = _cuda.stochastic_hash(values, 4 * four, vector_index * (vector // 4) + four)
-        if fmt == "bfloat16":
-            _cuda.round_two(values, 4 * four, _cuda.random_word(hashed, 0), fmt)
-            _cuda.round_two(values, 4 * four + 2, _cuda.random_word(hashed, 1), fmt)
-        else:
-            _cuda.round_four(values, 4 * four, _cuda.random_word(hashed), fmt)
+        hashed = _expressions.stochastic_hash(values, 4 * four, vector_index * (vector // 4) + four)
+        _expressions.round_four(values, 4 * four, hashed, fmt)
     for v in T.vectorized(vector):
         cooked[u, v] = T.cast(values[v], cooked.dtype)

@@ -1,0 +1,43 @@
+"""`cast` for CPUs: one element after the other, narrow floats as integers."""
+
+from typing import Any
+
+import tilelang.cpu.language as T
+
+from kernel_specs.quant import _cpu, _expressions
+from tkc.model import Specialization, Target
+
+_CHUNK = 1024
+
+
+def build(specialization: Specialization, target: Target) -> Any:
+    x_dtype, y_dtype = specialization.str("x_dtype"), specialization.str("y_dtype")
+    numel = T.dynamic("numel", "int64")
+
+    @T.prim_func
+    def cast(x: T.Tensor[(numel,), x_dtype], y: T.Tensor[(numel,), y_dtype]):
+        with T.Kernel(T.ceildiv(numel, _CHUNK)) as chunk:
+            start = T.alloc_var("int64")
+            start = T.cast(chunk, "int64") * _CHUNK
+            x_codes, y_codes = _cpu.codes(x), _cpu.codes(y)
+            value = T.alloc_var("float32")
+            if specialization["stochastic"]:
+                _round_stochastically(x_codes, y_codes, x_dtype, y_dtype, start, numel)
+            else:
+                for i in T.serial(T.min(_CHUNK, numel - start)):
+                    value = _cpu.decoded(x_codes[start + i], x_dtype)
+                    y_codes[start + i] = _cpu.encoded(value, y_dtype)
+
+    return cast
+
+
+@T.macro
+def _round_stochastically(x_codes, y_codes, x_dtype, y_dtype, start, numel):
+    values, hashed = T.alloc_local((4,), "float32"), T.alloc_var("uint32")
+    for four in T.serial(T.min(_CHUNK, numel - start) // 4):
+        for i in T.serial(4):
+            values[i] = _cpu.decoded(x_codes[start + 4 * four + i], x_dtype)
+        hashed = _expressions.stochastic_hash(values, 0, start // 4 + four)
+        _expressions.round_four(values, 0, hashed, "e4m3" if y_dtype == "float8_e4m3fn" else "bfloat16")
+        for i in T.serial(4):
+            y_codes[start + 4 * four + i] = _cpu.encoded(values[i], y_dtype)
