@@ -88,11 +88,7 @@ def _module_of(package: str, name: str) -> str | None:
 @cache
 def _exports(package: str) -> Mapping[str, str]:
     """Every public name of `package`, and the module that defines it."""
-    return {
-        name: _module_name(path)
-        for path in sorted(_ROOT.glob(_PATTERNS[package]))
-        for name in _public_names(path)
-    }
+    return {name: _module_name(path) for path in sorted(_ROOT.glob(_PATTERNS[package])) for name in _public_names(path)}
 
 
 def _module_name(path: Path) -> str:
@@ -102,6 +98,8 @@ def _module_name(path: Path) -> str:
 def _public_names(path: Path) -> tuple[str, ...]:
     """The literal ``__all__`` of a file, read without running it; empty if it has none."""
     for node in ast.parse(path.read_bytes(), filename=str(path)).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return tuple(ast.literal_eval(node.value))
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id == "__all__":
+                return tuple(ast.literal_eval(node.value))
     return ()
