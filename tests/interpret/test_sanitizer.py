@@ -111,6 +111,28 @@ def test_a_read_of_what_nothing_wrote_is_reported():
 
 
 @T.prim_func
+def carries_rubbish(x: T.Tensor[(32,), "float32"], out: T.Tensor[(32,), "float32"], size: T.int32):
+    with T.Kernel(1, threads=32):
+        thread = T.get_thread_binding()
+        raw = T.alloc_local((2,), "float32")
+        cooked = T.alloc_local((2,), "float32")
+        for i in T.unroll(2):
+            if thread * 2 + i < size:
+                raw[i] = x[thread]
+        for i in T.vectorized(2):
+            cooked[i] = raw[i] * 2.0
+        if thread * 2 < size:
+            out[thread] = cooked[0] + cooked[1]
+
+
+def test_rubbish_that_never_leaves_the_registers_is_none_of_our_business():
+    """Only thread 2 adds an element that was never loaded, and only if the size is odd."""
+    interpret(carries_rubbish, torch.zeros(32), torch.zeros(32), 6, sanitize=True)
+    report = the_report(carries_rubbish, torch.zeros(32), torch.zeros(32), 5)
+    assert (report.kind, report.buffer, report.element) == ("uninitialised", "cooked", "[1], block 0, thread 2")
+
+
+@T.prim_func
 def half_filled(x: T.Tensor[(32,), "float32"], out: T.Tensor[(32,), "float32"]):
     with T.Kernel(1, threads=32):
         tile = T.alloc_fragment((32,), "float32")

@@ -6,7 +6,8 @@ block wrote it; in shared memory, which thread wrote it and read it last, and ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tkc.interpret.memory import Memory, Place
 
 WARP = 32
+_NOTHING = "nothing wrote it"
+_REGISTERS = ("local", "local.var", "local.fragment")
 NOBODY, EVERYBODY, SEVERAL = -1, -2, -3
 """Instead of a thread: none yet; all of a block alike; more than one."""
 
@@ -100,6 +103,7 @@ class Sanitizer:
     block_barriers: int = 1
     warp_barriers: int = 1
     warp_steps: int = 1
+    _deferred: list[tuple[Place, Array]] | None = None
     _seen: set[tuple[str, str, str]] = field(default_factory=set)
     _device: list[Shadow] = field(default_factory=list)
 
@@ -133,9 +137,34 @@ class Sanitizer:
                 assert shadow.writer is not None
                 shadow.writer[...] = NOBODY
 
-    def warp_step(self) -> None:
-        """The lanes of a warp exchange values: what they read before is read."""
+    def warp_step(self, frame: Frame) -> None:
+        """The lanes of a warp exchange values: what they read before is read, and used."""
         self.warp_steps += 1
+        if self._deferred:
+            self.settle(frame, None, self._deferred)
+            self._deferred.clear()
+
+    @contextmanager
+    def deferring(self) -> Iterator[list[tuple[Place, Array]]]:
+        """Collect reads of registers that nothing wrote, instead of reporting them.
+
+        A kernel may carry rubbish from register to register, as long as it never leaves them.
+        """
+        self._deferred = []
+        try:
+            yield self._deferred
+        finally:
+            self._deferred = None
+
+    def settle(self, frame: Frame, target: Place | None, unwritten: list[tuple[Place, Array]]) -> None:
+        """What was read without being written went into `target`: registers, or (None too) where others see it."""
+        if target is None or target.memory.scope not in _REGISTERS:
+            for place, lanes in unwritten:
+                self._element(frame, place, "uninitialised", lanes, _NOTHING)
+        elif unwritten and target.memory.shadow is not None:
+            into = _Lanes.of(frame, target)
+            rubbish = np.logical_or.reduce(np.broadcast_arrays(into.active, *(lanes for _, lanes in unwritten))[1:])
+            target.memory.shadow.written.reshape(-1)[into.granules[into.active & rubbish]] = False
 
     def read(self, frame: Frame, place: Place, *, atomic: bool = False) -> None:
         """Active lanes read a place."""
@@ -144,7 +173,10 @@ class Sanitizer:
             return
         lanes = _Lanes.of(frame, place)
         unwritten = lanes.active & ~shadow.written.reshape(-1)[lanes.granules].all(axis=-1)
-        self._element(frame, place, "uninitialised", unwritten, "nothing wrote it")
+        if self._deferred is None or place.memory.scope not in _REGISTERS:
+            self._element(frame, place, "uninitialised", unwritten, _NOTHING)
+        elif unwritten.any():
+            self._deferred.append((place, unwritten))
         if shadow.reader is not None and not atomic:
             self._shared_read(frame, place, shadow, lanes)
 

@@ -227,13 +227,26 @@ def _store(translator: Translator, node: Node) -> Execute:
     indices, value = translator.exprs(node.indices), translator.expr(node.value)
     kind, guarded = view.element.numpy, guarded_indices(node)
 
-    def execute(frame: Frame) -> None:
-        where, what = tuple(index(frame) for index in indices), value(frame)
+    def put(frame: Frame, what: Any) -> None:
+        where = tuple(index(frame) for index in indices)
         if isinstance(what, tuple):
             for lane, part in enumerate(what):
-                store(frame, view, tuple(i[lane] if isinstance(i, tuple) else i for i in where), part, guarded=guarded)
+                at = tuple(index[lane] if isinstance(index, tuple) else index for index in where)
+                store(frame, view, at, convert(part, kind), guarded=guarded)
         else:
             store(frame, view, where, convert(what, kind), guarded=guarded)
+
+    def execute(frame: Frame) -> None:
+        if frame.sanitizer is None:
+            put(frame, value(frame))
+            return
+        with frame.sanitizer.deferring() as unwritten:
+            what = value(frame)
+        put(frame, what)
+        if unwritten:
+            whole = isinstance(what, tuple)
+            place = None if whole else view.locate(frame, tuple(index(frame) for index in indices))
+            frame.sanitizer.settle(frame, place, unwritten)
 
     return remembered(translator, node, execute)
 

@@ -60,7 +60,7 @@ def warps(frame: Frame, value: Any, what: str) -> Array:
     if frame.num_threads % WARP:
         raise InterpretError(f"{what} in a block of {frame.num_threads} threads; expected whole warps of {WARP}")
     if frame.sanitizer is not None:
-        frame.sanitizer.warp_step()
+        frame.sanitizer.warp_step(frame)
     full = frame.full(value)
     return full.reshape(full.shape[0], -1, WARP, *full.shape[LEAD_AXES:])
 
