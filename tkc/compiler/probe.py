@@ -295,14 +295,18 @@ def _find_host_compiler(host: Host, stamps_dir: Path | None) -> _HostCompiler:
     headers = tuple(Tree(name, tvm_ffi / "include" / name) for name in ("tvm/ffi/c_api.h", "dlpack/dlpack.h"))
     components = (_component("tvm-ffi-headers", "apache-tvm-ffi", headers, stamps_dir),)
     if (zig := package_folder("ziglang")) is not None:
-        command = (str(zig / "zig"), "cc", "-target", f"{host.arch}-linux-gnu.{host.glibc}")
+        command = (str(zig / "zig"), "cc", "-target", f"{host.arch}-linux-gnu.{host.glibc}", *_ARCH_FLAGS[host.arch])
         return _HostCompiler(command, includes, (*components, _zig_component(zig, host, stamps_dir)))
     if host.arch == Host.this_machine().arch and (gcc := shutil.which("cc") or shutil.which("gcc")):
-        return _HostCompiler((gcc,), includes, (*components, _gcc_component(gcc, stamps_dir)))
+        return _HostCompiler((gcc, *_ARCH_FLAGS[host.arch]), includes, (*components, _gcc_component(gcc, stamps_dir)))
     return _HostCompiler(
         missing=f"no C compiler for host {host}. Looked for: Python package ziglang, which compiles for every host; "
         f"cc and gcc on PATH, which compile for {Host.this_machine()} alone. Install one: pip install 'tkc[build]'"
     )
+
+
+# Atomics of aarch64 are otherwise calls into a compiler's library, which is not linked.
+_ARCH_FLAGS: Mapping[str, tuple[str, ...]] = {"x86_64": (), "aarch64": ("-mno-outline-atomics",)}
 
 
 def _zig_component(zig: Path, host: Host, stamps_dir: Path | None) -> Component:

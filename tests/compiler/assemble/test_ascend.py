@@ -65,9 +65,11 @@ def lowered(unit: Unit, tools: Tools, folder: Path) -> tuple[Manifest, dict[str,
     return manifest_of(lower_action(unit, tools.toolchain), tuple(entries), facts=output.facts), files
 
 
-def test_the_two_steps_are_called_as_tilelang_calls_them(cann: Path, unit: MakeUnit, tmp_path: Path) -> None:
+def test_the_two_steps_are_called_as_tilelang_calls_them(
+    cann: Path, unit: MakeUnit, tmp_path: Path, stamps_dir: Path
+) -> None:
     made = unit("ascend950", options=CompileOptions(flags=("-DX=1",)))
-    tools = probe(made.target, made.host, made.options, stamps_dir=None)
+    tools = probe(made.target, made.host, made.options, stamps_dir=stamps_dir)
     assert tools.toolchain.only("bisheng").components[0].version == "bisheng stand-in 9.1"
     manifest, files = lowered(made, tools, tmp_path / "lower")
     out = tmp_path / "out"
@@ -87,9 +89,11 @@ def test_the_two_steps_are_called_as_tilelang_calls_them(cann: Path, unit: MakeU
     ]
 
 
-def test_a_failed_step_is_an_error_with_its_words_and_a_log(cann: Path, unit: MakeUnit, tmp_path: Path) -> None:
+def test_a_failed_step_is_an_error_with_its_words_and_a_log(
+    cann: Path, unit: MakeUnit, tmp_path: Path, stamps_dir: Path
+) -> None:
     made = unit("ascend950")
-    tools = probe(made.target, made.host, made.options, stamps_dir=None)
+    tools = probe(made.target, made.host, made.options, stamps_dir=stamps_dir)
     manifest, files = lowered(made, tools, tmp_path / "lower")
     (cann / "fail").touch()
     with pytest.raises(CompileError, match="bisheng failed with status 3: error: no such instruction") as caught:
@@ -99,11 +103,11 @@ def test_a_failed_step_is_an_error_with_its_words_and_a_log(cann: Path, unit: Ma
 
 
 def test_without_cann_lowering_works_and_the_error_names_both_ways_on(
-    unit: MakeUnit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unit: MakeUnit, tmp_path: Path, stamps_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     made = unit("ascend950")
-    tools = probe(made.target, made.host, made.options, stamps_dir=None)
+    tools = probe(made.target, made.host, made.options, stamps_dir=stamps_dir)
     manifest, files = lowered(made, tools, tmp_path / "lower")
     tools.require(Stage.LOWER)
     with pytest.raises(ToolchainError) as caught:
@@ -119,18 +123,20 @@ def test_without_cann_lowering_works_and_the_error_names_both_ways_on(
         assert words in str(caught.value)
 
 
-def test_a_cann_without_its_linker_says_so(cann: Path, unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cann_without_its_linker_says_so(
+    cann: Path, unit: MakeUnit, stamps_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (cann / "bin" / "ld.lld").unlink()
     monkeypatch.setenv("PATH", str(cann / "empty"))
     made = unit("ascend950")
-    tools = probe(made.target, made.host, made.options, stamps_dir=None)
+    tools = probe(made.target, made.host, made.options, stamps_dir=stamps_dir)
     with pytest.raises(ToolchainError, match=r"ld\.lld is missing, which compiles for Ascend"):
         tools.require(Stage.ASSEMBLE)
 
 
-def test_another_bisheng_is_another_toolchain(cann: Path, unit: MakeUnit) -> None:
+def test_another_bisheng_is_another_toolchain(cann: Path, unit: MakeUnit, stamps_dir: Path) -> None:
     made = unit("ascend950")
-    before = probe(made.target, made.host, made.options, stamps_dir=None).toolchain
+    before = probe(made.target, made.host, made.options, stamps_dir=stamps_dir).toolchain
     with (cann / "bin" / "bisheng").open("a") as program:
         program.write("# changed\n")
-    assert probe(made.target, made.host, made.options, stamps_dir=None).toolchain != before
+    assert probe(made.target, made.host, made.options, stamps_dir=stamps_dir).toolchain != before
