@@ -259,6 +259,10 @@ _NO_OPERATION = (
     "tl.fence_proxy_async",
     "tl.tma_store_arrive",
     "tl.tma_store_wait",
+    "tl.ascend_pipe_barrier",
+    "tl.ascend_set_flag",
+    "tl.ascend_wait_flag",
+    "tl.ascend_threadfence",
     "tirx.ptx_commit_group",
     "tirx.ptx_wait_group",
 )

@@ -37,6 +37,7 @@ _PERFORMANCE_ONLY = frozenset(
         "num_stages",
         "tl.vf_source_index",
         "tl.simtvf_scope",
+        "tl.simdvf_scope",
         "pragma_unroll_explicit",
         "pragma_unroll_factor",
         "disable_unroll_explicit",

@@ -21,6 +21,7 @@ _HINTS = frozenset(
         "coalesced_width",
         "disable_tma",
         "eviction_policy",
+        "l2_cache_ctrl",
         "force_cp_async",
         "parallel_loop_layout",
         "loop_layout",
@@ -81,7 +82,7 @@ def read_region(frame: Frame, region: Region, positions: Sequence[Array]) -> Arr
     return np.broadcast_to(value, shape)
 
 
-@call("tl.tileop.copy", "tl.tileop.async_copy")
+@call("tl.tileop.copy", "tl.tileop.async_copy", "tl.tileop.ascend_copy")
 def _copy(translator: Translator, node: Node) -> Evaluate:
     check_hints(translator, node)
     source, target = translator.region(node.args[0]), translator.region(node.args[1])
