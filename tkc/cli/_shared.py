@@ -64,15 +64,31 @@ def host_option(function: F) -> F:
     )(function)
 
 
-def grid_options(function: F) -> F:
+def grid_option(default: str = DEFAULT_GRID) -> Callable[[F], F]:
     """``--grid`` and ``--model``."""
-    function = click.option(
-        "--model",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Derive the dimensions from a model's config.json instead of a named grid.",
-    )(function)
-    return click.option("--grid", metavar="NAME", help=f"A named grid. Default: {DEFAULT_GRID}.")(function)
+
+    def decorate(function: F) -> F:
+        function = click.option(
+            "--model",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            metavar="FILE",
+            is_eager=True,
+            help="Derive the dimensions from a model's config.json instead of a named grid.",
+        )(function)
+        return click.option(
+            "--grid", metavar="NAME", callback=_or_default(default), help=f"A named grid. Default: {default}."
+        )(function)
+
+    return decorate
+
+
+def _or_default(default: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Give the default grid unless --model was given; click parses --model first, since it is eager."""
+
+    def callback(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+        return given or (None if ctx.params.get("model") else default)
+
+    return callback
 
 
 def json_option(function: F) -> F:

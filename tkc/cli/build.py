@@ -12,7 +12,7 @@ import click
 
 from tkc.cli._shared import (
     dims_of,
-    grid_options,
+    grid_option,
     host_option,
     json_option,
     print_json,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[SPEC|FAMILY]... [KEY=VALUE]...")
 @targets_option
 @host_option
-@grid_options
+@grid_option()
 @click.option("-j", "--jobs", type=click.IntRange(0), default=None, help="Compiles at a time. Default: one a core.")
 @click.option("--emit", type=click.Choice(["source"]), help="Stop after lowering; needs no vendor compiler.")
 @click.option(
@@ -87,8 +87,8 @@ def build(
     from tkc import build as builder
     from tkc.cache import Store
 
-    if from_lowered is not None and (emit or targets or grid or model):
-        raise click.UsageError("--from-lowered takes what was lowered: no --emit, --target, --grid or --model with it")
+    if from_lowered is not None and (emit or targets or model):
+        raise click.UsageError("--from-lowered takes what was lowered: no --emit, --target or --model with it")
     store = Store((output or user_store_path()).absolute(), writable=True)
     chosen_host = host or Host.this_machine()
     if from_lowered is not None:

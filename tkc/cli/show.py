@@ -11,7 +11,7 @@ import click
 
 from tkc.cli._shared import (
     dims_of,
-    grid_options,
+    grid_option,
     json_option,
     print_json,
     signature,
@@ -24,7 +24,7 @@ from tkc.model import KernelSpec, ScalarArg, Specialization, Target
 @click.command()
 @click.argument("name", metavar="SPEC")
 @target_option
-@grid_options
+@grid_option()
 @json_option
 def show(name: str, target: Target | None, grid: str | None, model: Path | None, as_json: bool) -> int:
     """Print a kernel's arguments, axes, backends, the specializations of a grid, and what was built of them.
