@@ -32,6 +32,4 @@ def check_topk(num_topk: int, num_experts: int = MAX_TOPK) -> None:
     """Raise SpecError unless `num_topk` picks can be made among `num_experts`."""
     most = min(num_experts, MAX_TOPK)
     if not 1 <= num_topk <= most:
-        raise SpecError(
-            f"num_topk is {num_topk}; expected 1 to {most} (the experts there are, at most {MAX_TOPK})"
-        )
+        raise SpecError(f"num_topk is {num_topk}; expected 1 to {most} (the experts there are, at most {MAX_TOPK})")

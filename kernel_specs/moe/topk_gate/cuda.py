@@ -80,9 +80,7 @@ def load_whole_row(scores: Any, token: Any, chunks: Chunks, keys: Any, warp: Any
 
 
 @T.macro
-def load_row(
-    scores: Any, token: Any, num_experts: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any
-) -> None:
+def load_row(scores: Any, token: Any, num_experts: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any) -> None:
     """Put the keys of a row where `pick` expects them, and cross out the room that is left."""
     row = T.alloc_local((chunks.size,), "float32")
     for i in T.unroll(chunks.size):

@@ -44,9 +44,7 @@ def topk_gate(scores: torch.Tensor, num_topk: int) -> torch.Tensor:
 
 def _impossible(num_topk: int, num_experts: int) -> ArgumentError:
     if not 1 <= num_experts <= MAX_EXPERTS:
-        return ArgumentError(
-            f"scores has {num_experts} experts; expected 1 to {MAX_EXPERTS}", argument="scores"
-        )
+        return ArgumentError(f"scores has {num_experts} experts; expected 1 to {MAX_EXPERTS}", argument="scores")
     return ArgumentError(
         f"num_topk is {num_topk}; expected 1 to {min(num_experts, MAX_TOPK)} "
         f"(at most the {num_experts} experts there are, and {MAX_TOPK})",

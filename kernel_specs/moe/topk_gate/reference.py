@@ -59,9 +59,7 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
         yield _launch(torch.randn(shape, generator=generator), num_topk)
         yield _launch(_with_ties(shape, generator), num_topk)
         yield _launch(_with_specials(shape, generator), num_topk)
-        yield _launch(
-            torch.randn(num_tokens, num_experts + 5, generator=generator)[:, :num_experts], num_topk
-        )
+        yield _launch(torch.randn(num_tokens, num_experts + 5, generator=generator)[:, :num_experts], num_topk)
     for constant in (0.0, -0.0, -_INF, float("nan")):
         yield _launch(torch.full((3, room), constant), 8)
 
@@ -82,11 +80,7 @@ def _with_ties(shape: tuple[int, int], generator: torch.Generator) -> torch.Tens
 
 def _with_specials(shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
     tiny = torch.finfo(torch.float32).smallest_normal
-    specials = torch.tensor(
-        [_INF, -_INF, float("nan"), 0.0, -0.0, tiny / 2, -tiny / 2, tiny / 4, 3.4e38, -3.4e38]
-    )
+    specials = torch.tensor([_INF, -_INF, float("nan"), 0.0, -0.0, tiny / 2, -tiny / 2, tiny / 4, 3.4e38, -3.4e38])
     specials = torch.cat([specials, torch.tensor([-1], dtype=torch.int32).view(torch.float32)])
     chosen = specials[torch.randint(len(specials), shape, generator=generator)]
-    return torch.where(
-        torch.rand(shape, generator=generator) < 0.5, chosen, torch.randn(shape, generator=generator)
-    )
+    return torch.where(torch.rand(shape, generator=generator) < 0.5, chosen, torch.randn(shape, generator=generator))
