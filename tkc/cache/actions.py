@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from tkc.cache.bucket import Bucket, Miss
+from tkc.cache.bucket import Bucket, Content, Miss
 from tkc.cache.sealed import seal, unseal
 from tkc.model import Digest, Manifest
 
@@ -17,7 +17,17 @@ class Actions:
 
     def read(self, key: Digest) -> Manifest | Miss:
         """The manifest of the action with this key, or why there is none."""
-        content = self._bucket.read(key)
+        return self._parse(key, self._bucket.read(key))
+
+    def use(self, key: Digest) -> Manifest | Miss:
+        """As `read`, and note that it is in use."""
+        return self._parse(key, self._bucket.use(key))
+
+    def publish(self, manifest: Manifest, is_good: Callable[[], bool]) -> None:
+        """Show `manifest`, unless the one that is there `is_good`. Raises OSError."""
+        self._bucket.publish(manifest.key, seal(manifest.to_bytes()), is_good)
+
+    def _parse(self, key: Digest, content: Content | Miss) -> Manifest | Miss:
         if isinstance(content, Miss):
             return content
         try:
@@ -27,11 +37,3 @@ class Actions:
         if manifest.key != key:
             return self._bucket.damaged(key, content, f"it is the manifest of {manifest.key.short}")
         return manifest
-
-    def publish(self, manifest: Manifest, is_good: Callable[[], bool]) -> None:
-        """Show `manifest`, unless the one that is there `is_good`. Raises OSError."""
-        self._bucket.publish(manifest.key, seal(manifest.to_bytes()), is_good)
-
-    def keys(self) -> Iterator[Digest]:
-        """The key of every manifest, lazily, readable or not."""
-        return (key for key, _ in self._bucket.entries())

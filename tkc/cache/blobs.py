@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tkc.cache.bucket import Bucket, Content, Miss
 from tkc.model import Digest
-
-
-@dataclass(frozen=True, slots=True)
-class BlobEntry:
-    """A blob as the file system lists it, unverified.
-
-    Attributes:
-        digest: its name.
-        size_bytes: its length.
-        disk_bytes: what it occupies.
-        modified_s: when it was published or last found in use by a build, in seconds since the epoch.
-    """
-
-    digest: Digest
-    size_bytes: int
-    disk_bytes: int
-    modified_s: float
 
 
 class Blobs:
@@ -48,15 +29,6 @@ class Blobs:
         digest = Digest.of_bytes(data)
         self._bucket.publish(digest, data, is_good=lambda: self.flaw(digest, len(data)) is None)
         return digest
-
-    def entries(self) -> Iterator[BlobEntry]:
-        """Every blob, lazily, as the file system lists it. Skips those that vanish meanwhile."""
-        for digest, entry in self._bucket.entries():
-            try:
-                status = entry.stat()
-            except OSError:
-                continue
-            yield BlobEntry(digest, status.st_size, status.st_blocks * 512, status.st_mtime)
 
     def _verified(self, digest: Digest, size_bytes: int | None = None) -> Content | Miss:
         content = self._bucket.read(digest)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from tkc.cache.quarantine import Quarantine
 from tkc.cache.staging import Staging
 from tkc.cache.trust import Trust
 from tkc.model import Digest
+
+STAMP_S = 3600.0
+"""A use is noted when the last note is older than this: a running job writes once an hour, not at every load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,23 @@ class Miss:
     def reasons(self) -> tuple[str, ...]:
         """The reason, line by line."""
         return tuple(self.reason.splitlines())
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStatus:
+    """An entry as the file system lists it, unverified.
+
+    Attributes:
+        name: the digest that it is filed under.
+        size_bytes: its length.
+        disk_bytes: what it occupies.
+        used_s: when it was published or last found in use, in seconds since the epoch; exact to `STAMP_S`.
+    """
+
+    name: Digest
+    size_bytes: int
+    disk_bytes: int
+    used_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +105,18 @@ class Bucket:
             return Miss(f"{self._kind} {name.short} is not loaded: it {complaint} ({self._path_of(name)})")
         return Content(content, status)
 
+    def use(self, name: Digest) -> Content | Miss:
+        """As `read`, and a writable store notes that the entry is in use, once in `STAMP_S` at most.
+
+        The note is the file's time. An entry that is removed at this very moment is a miss.
+        """
+        content = self.read(name)
+        if self._staging is None or isinstance(content, Miss) or time.time() - content.status.st_mtime < STAMP_S:
+            return content
+        if not files.touch(self._path_of(name)):
+            return Miss(f"{self._kind} {name.short} is not there: it has just been removed")
+        return content
+
     def damaged(self, name: Digest, content: Content, reason: str) -> Miss:
         """Report an entry that is not what it should be; a writable store moves it to quarantine."""
         what = f"{self._kind} {name.short} is damaged: {reason}"
@@ -97,8 +131,7 @@ class Bucket:
         be damaged, or a network file system may not show it to us yet).
         """
         final = self._path_of(name)
-        if is_good():
-            files.touch(final)
+        if is_good() and files.touch(final):
             return
         with self._aside(data) as aside:
             if not files.show_new(aside, final) and not is_good():
@@ -108,6 +141,18 @@ class Bucket:
         """Show `data` under `name`, whatever is there. Raises OSError."""
         with self._aside(data) as aside:
             files.show(aside, self._path_of(name))
+
+    def remove(self, name: Digest, *, untouched_since_s: float = math.inf) -> bool:
+        """Remove an entry unless it was in use since then; whether it is gone by us. Raises OSError."""
+        assert self._staging is not None, "a bucket that is only read was written to"
+        return files.withdraw(self._path_of(name), self._staging.private_path(), untouched_since_s=untouched_since_s)
+
+    def statuses(self) -> Iterator[EntryStatus]:
+        """Every entry, lazily, as the file system lists it. Skips those that vanish meanwhile."""
+        for name, entry in self.entries():
+            with suppress(OSError):
+                status = entry.stat()
+                yield EntryStatus(name, status.st_size, status.st_blocks * 512, status.st_mtime)
 
     def entries(self) -> Iterator[tuple[Digest, os.DirEntry[str]]]:
         """Every entry, lazily and unverified, one folder at a time. Skips what is no entry, or vanishes."""

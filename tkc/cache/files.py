@@ -6,7 +6,7 @@ writer cannot cure into a StoreError that says what to do.
 """
 
 # System calls, not pathlib: a lookup makes as few as it can, and tests stop a writer before any one of them.
-# ruff: noqa: PTH102, PTH104, PTH108, PTH120
+# ruff: noqa: PTH102, PTH104, PTH108, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -105,10 +105,39 @@ def show(aside: str, final: str) -> None:
     sync_folder(os.path.dirname(final))
 
 
-def touch(path: str) -> None:
-    """Say that an entry is in use, for whoever removes old ones. Best effort."""
-    with suppress(OSError):
+def touch(path: str) -> bool:
+    """Say that an entry is in use, for whoever removes old ones; False if it has just been removed.
+
+    Otherwise best effort: an entry of another user, or on a read-only file system, keeps its time.
+    """
+    try:
         os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def withdraw(final: str, aside: str, *, untouched_since_s: float) -> bool:
+    """Remove the entry at `final` by way of `aside`, unless it was touched since then; whether it is gone by us.
+
+    Whoever touches it afterwards is told that it is gone (see `touch`); who touched it before keeps it: it is
+    judged once more where nobody can reach it, and put back if it turns out to be in use. Processes that have it
+    open keep reading it.
+    """
+    try:
+        if os.stat(final).st_mtime > untouched_since_s:
+            return False
+        within_folder(aside, lambda: os.rename(final, aside))
+        if os.stat(aside).st_mtime > untouched_since_s:
+            show_new(aside, final)
+            return False
+    except FileNotFoundError:
+        return False
+    finally:
+        discard(aside)
+    return True
 
 
 def make_folder(path: str) -> None:

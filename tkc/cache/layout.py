@@ -5,6 +5,8 @@
     <root>/blobs-v1/ab/<digest>          bytes named by their digest; never change
            actions-v1/ab/<key>.json      action key → manifest
            refs-v1/ab/<request>.json     request → action key; the only entries that change, and the gc roots
+           pins-v1/ab/<key>.json        actions that prune spares and gc starts from too
+           signatures-v1/ab/<request>.json  who vouches for what answers a request
            staging-v1/                   private, until one rename (or link) makes it visible
            locks-v1/<key>.lock           who compiles what; never removed by those who use them
            quarantine-v1/                damaged entries, each with a note
@@ -31,6 +33,8 @@ class Layout:
         self.blobs = f"{self.root}/blobs-v1"
         self.actions = f"{self.root}/actions-v1"
         self.refs = f"{self.root}/refs-v1"
+        self.pins = f"{self.root}/pins-v1"
+        self.signatures = f"{self.root}/signatures-v1"
         self.staging = f"{self.root}/staging-v1"
         self.locks = f"{self.root}/locks-v1"
         self.quarantine = f"{self.root}/quarantine-v1"
@@ -54,6 +58,14 @@ class Layout:
     def ref(self, request: Digest) -> str:
         name = request.hex
         return f"{self.refs}/{name[:2]}/{name}.json"
+
+    def pin(self, key: Digest) -> str:
+        name = key.hex
+        return f"{self.pins}/{name[:2]}/{name}.json"
+
+    def signature(self, request: Digest) -> str:
+        name = request.hex
+        return f"{self.signatures}/{name[:2]}/{name}.json"
 
     def lock(self, key: Digest) -> str:
         return f"{self.locks}/{key.hex}.lock"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,3 @@ class Refs:
         current = self.read(ref.request)
         if isinstance(current, Miss) or current.to_bytes() != data:
             self._bucket.replace(ref.request, seal(data))
-
-    def requests(self) -> Iterator[Digest]:
-        """The request of every ref, lazily, readable or not."""
-        return (request for request, _ in self._bucket.entries())

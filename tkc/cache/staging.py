@@ -29,7 +29,7 @@ class Staging:
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """Give a private empty folder, and remove it afterwards. Raises OSError if there can be none."""
-        path = self._private_path()
+        path = self.private_path()
         files.make_folder(path)
         try:
             yield Path(path)
@@ -39,7 +39,7 @@ class Staging:
     @contextmanager
     def file(self, content: bytes) -> Iterator[str]:
         """Give the path of a private, durable file with `content`, and remove that name afterwards."""
-        path = self._private_path()
+        path = self.private_path()
         files.write_new(path, content)
         try:
             yield path
@@ -57,7 +57,8 @@ class Staging:
                         removed += 1
         return removed
 
-    def _private_path(self) -> str:
+    def private_path(self) -> str:
+        """A path that nobody else uses; nothing is there yet."""
         me = Owner.current()
         return f"{self._folder}/{me.host}~{me.namespace}~{me.pid}~{os.urandom(8).hex()}"
 

@@ -6,6 +6,7 @@ a lookup costs the same in a store of ten entries and of ten thousand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from typing import Any
 
 from tkc.cache import files, locks
 from tkc.cache.actions import Actions
-from tkc.cache.blobs import BlobEntry, Blobs
-from tkc.cache.bucket import Bucket, Miss
+from tkc.cache.blobs import Blobs
+from tkc.cache.bucket import Bucket, EntryStatus, Miss
 from tkc.cache.layout import Layout
 from tkc.cache.misses import MissLog
+from tkc.cache.pins import Pin, Pins
 from tkc.cache.quarantine import Quarantine
 from tkc.cache.refs import RefEntry, Refs
+from tkc.cache.signatures import Signature, Signatures, Verifier
 from tkc.cache.staging import Staging
 from tkc.cache.trust import Trust
 from tkc.errors import StoreDamagedError, StoreReadOnlyError
@@ -56,9 +59,12 @@ class Store:
         trusted: load from it whoever owns it; for a store inside an installed package, whose code this
             process runs already. Any other store must belong to this user or to root, and be writable
             by its owner alone: else every read raises StoreError.
+        signers: if given, a request is only answered by what one of them signed.
     """
 
-    def __init__(self, root: Path, *, writable: bool = False, trusted: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, writable: bool = False, trusted: bool = False, signers: Verifier | None = None
+    ) -> None:
         self.root = root.absolute()
         self.writable = writable
         self._layout = layout = Layout(root)
@@ -66,9 +72,15 @@ class Store:
         self._staging_cleaned = False
         self._trust = trust = Trust(layout.root, trusted=trusted)
         aside = (self._staging, Quarantine(layout.quarantine)) if writable else (None, None)
-        self._blobs = Blobs(Bucket("blob", layout.blobs, layout.blob, trust, *aside))
-        self._actions = Actions(Bucket("manifest", layout.actions, layout.action, trust, *aside))
-        self._refs = Refs(Bucket("ref", layout.refs, layout.ref, trust, *aside))
+        self._signers = signers
+        self._blob_bucket = Bucket("blob", layout.blobs, layout.blob, trust, *aside)
+        self._action_bucket = Bucket("manifest", layout.actions, layout.action, trust, *aside)
+        self._ref_bucket = Bucket("ref", layout.refs, layout.ref, trust, *aside)
+        self._blobs = Blobs(self._blob_bucket)
+        self._actions = Actions(self._action_bucket)
+        self._refs = Refs(self._ref_bucket)
+        self._pins = Pins(Bucket("pin", layout.pins, layout.pin, trust, *aside))
+        self._signatures = Signatures(Bucket("signature", layout.signatures, layout.signature, trust, *aside))
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r}, writable={self.writable})"
@@ -79,32 +91,48 @@ class Store:
         """Return the artifact of the action with this key, or the reason there is none.
 
         A hit means that every blob is there and was verified just now. Missing and damaged entries are
-        misses; a writable store moves a damaged one to quarantine. Raises StoreError if the store as a
-        whole cannot be examined, or others could have written it. Takes no lock.
+        misses; a writable store moves a damaged one to quarantine, and notes once an hour that the artifact
+        is in use. Raises StoreError if the store as a whole cannot be examined, or others could have written
+        it. Takes no lock.
         """
-        manifest = self._actions.read(key)
-        if isinstance(manifest, Miss):
-            return manifest
+        manifest = self._actions.use(key)
+        return manifest if isinstance(manifest, Miss) else self._with_blobs(manifest)
+
+    def _with_blobs(self, manifest: Manifest) -> Hit | Miss:
         for entry in manifest.files:
             flaw = self._blobs.flaw(entry.digest, entry.size_bytes)
             if flaw is not None:
-                return replace(flaw, reason=f"{entry.name} of {key.short}: {flaw.reason}")
+                return replace(flaw, reason=f"{entry.name} of {manifest.key.short}: {flaw.reason}")
         return Hit(manifest, self)
 
     def resolve(self, request: Digest) -> Hit | Miss:
         """Return the artifact that answers `request`, or the reason there is none; otherwise as `lookup`."""
-        ref = self._refs.read(request)
-        return ref if isinstance(ref, Miss) else self.lookup(ref.key)
+        manifest = self.find(request)
+        return manifest if isinstance(manifest, Miss) else self._with_blobs(manifest)
 
     def find(self, request: Digest) -> Manifest | Miss:
         """Return the manifest that answers `request`, alone: nothing is said about its blobs."""
         ref = self._refs.read(request)
-        return ref if isinstance(ref, Miss) else self._actions.read(ref.key)
+        if isinstance(ref, Miss):
+            return ref
+        manifest = self._actions.use(ref.key)
+        if isinstance(manifest, Miss) or self._signers is None:
+            return manifest
+        complaint = self._signers.complaint(request, manifest, self._signatures.read(request))
+        return Miss(f"manifest {ref.key.short} is not loaded: {complaint}") if complaint else manifest
 
     def read_ref(self, request: Digest) -> Digest | None:
         """Return the key of the action that `request` points to; None if no readable ref does."""
         ref = self._refs.read(request)
         return None if isinstance(ref, Miss) else ref.key
+
+    def read_ref_entry(self, request: Digest) -> RefEntry | Miss:
+        """Return the ref itself, or why there is none."""
+        return self._refs.read(request)
+
+    def read_signature(self, request: Digest) -> Signature | Miss:
+        """Return the signature of what answers `request`, unverified, or why there is none."""
+        return self._signatures.read(request)
 
     def read_manifest(self, key: Digest) -> Manifest | Miss:
         """Return the manifest alone: nothing is said about its blobs."""
@@ -182,6 +210,15 @@ class Store:
             self._actions.publish(manifest, is_good=lambda: bool(self.lookup(manifest.key)))
         return manifest
 
+    def publish_blob(self, data: bytes) -> Digest:
+        """Keep `data` as a blob, and return its digest; otherwise as `commit`.
+
+        For what copies artifacts between stores. Until a manifest names it, only gc's grace period keeps it.
+        """
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            return self._blobs.publish(data)
+
     def write_ref(self, request: Digest, fields: Mapping[str, Any], key: Digest) -> None:
         """Let `request`, whose fields these are, be answered by the action with this key.
 
@@ -190,6 +227,24 @@ class Store:
         self._refuse_read_only()
         with files.writing(self._layout.root):
             self._refs.write(RefEntry(request, key, fields))
+
+    def write_signature(self, signature: Signature) -> None:
+        """Keep a signature, unverified, in place of an earlier one for its request; otherwise as `write_ref`."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            self._signatures.write(signature)
+
+    def pin(self, key: Digest, note: str = "") -> None:
+        """Keep an action's artifact, whatever prune is told; otherwise as `write_ref`."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            self._pins.add(Pin(key, note))
+
+    def unpin(self, key: Digest) -> bool:
+        """Take a pin back; whether there was one."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            return self._pins.remove(key)
 
     def lock(self, key: Digest, *, on_wait: locks.OnWait | None = None) -> AbstractContextManager[bool]:
         """Keep others from compiling `key` at the same time, where locks work; yields whether it is held.
@@ -205,6 +260,40 @@ class Store:
         with files.writing(self._layout.root), self._staging.file(text[-MAX_LOG_CHARS:].encode()) as aside:
             files.show(aside, path)
         return Path(path)
+
+    # Removing: for maintenance alone, never part of a read. Each entry goes by one rename.
+
+    def remove_ref(self, request: Digest) -> bool:
+        """Remove a ref, and its signature; whether it was there.
+
+        Marks the manifest that it pointed at as just used, so that gc's grace period begins now: whoever read
+        the ref before may be loading.
+        """
+        self._refuse_read_only()
+        ref = self._refs.read(request)
+        with files.writing(self._layout.root):
+            if isinstance(ref, RefEntry):
+                files.touch(self._layout.action(ref.key))
+            self._signatures.remove(request)
+            return self._ref_bucket.remove(request)
+
+    def remove_manifest(self, key: Digest, *, untouched_since_s: float = math.inf) -> bool:
+        """Remove a manifest unless it was in use since then; whether it is gone by this call."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            return self._action_bucket.remove(key, untouched_since_s=untouched_since_s)
+
+    def remove_blob(self, digest: Digest, *, untouched_since_s: float = math.inf) -> bool:
+        """Remove a blob unless it was in use since then; whether it is gone by this call."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root):
+            return self._blob_bucket.remove(digest, untouched_since_s=untouched_since_s)
+
+    def clock_s(self) -> float:
+        """Now, by the clock that gives this store's files their times; a server's, if it is on one."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root), self._staging.folder() as folder:
+            return folder.stat().st_mtime
 
     @property
     def log_dir(self) -> Path:
@@ -239,17 +328,29 @@ class Store:
         """Every manifest, or why it cannot be read. Their blobs are not looked at."""
         return (self._actions.read(key) for key in self.keys())
 
-    def iter_blobs(self) -> Iterator[BlobEntry]:
+    def iter_blobs(self) -> Iterator[EntryStatus]:
         """Every blob, unverified."""
-        return self._blobs.entries()
+        return self._blob_bucket.statuses()
+
+    def manifest_statuses(self) -> Iterator[EntryStatus]:
+        """Every manifest as a file, unread."""
+        return self._action_bucket.statuses()
+
+    def ref_statuses(self) -> Iterator[EntryStatus]:
+        """Every ref as a file, unread."""
+        return self._ref_bucket.statuses()
+
+    def pins(self) -> Iterator[Pin]:
+        """Every pin."""
+        return iter(self._pins)
 
     def requests(self) -> Iterator[Digest]:
         """The name of every ref, readable or not."""
-        return self._refs.requests()
+        return (name for name, _ in self._ref_bucket.entries())
 
     def keys(self) -> Iterator[Digest]:
         """The key of every manifest, readable or not."""
-        return self._actions.keys()
+        return (name for name, _ in self._action_bucket.entries())
 
     def describe(self) -> str:
         """Say where the store is, what may be done with it and what it holds; changes nothing.
