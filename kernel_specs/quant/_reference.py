@@ -91,8 +91,10 @@ def _power_of_two(byte: torch.Tensor) -> torch.Tensor:
     return (byte.int() << 23).view(torch.float32)
 
 
-def stored_sf(sf: torch.Tensor, kind: str, column_major: bool = False, along_columns: bool = False) -> torch.Tensor:
-    """Blocks' scale factors, float32, as they are stored, with padding, which is zero.
+def stored_sf(
+    sf: torch.Tensor, kind: str, column_major: bool = False, along_columns: bool = False, padded: bool = False
+) -> torch.Tensor:
+    """Blocks' scale factors, float32, as an operator returns them, or with the `padded` rows; padding is zero.
 
     `along_columns`: blocks are one column wide, so that packed bytes are neighbours in a column.
     """
@@ -104,7 +106,7 @@ def stored_sf(sf: torch.Tensor, kind: str, column_major: bool = False, along_col
     out = empty_sf((values.shape[0], values.shape[1]), kind, column_major, sf.device)
     out.view(torch.uint8 if kind == "e4m3" else torch.int32).zero_()
     out[: len(values)].copy_(values)
-    return out
+    return out if padded else out[: len(values)]
 
 
 def _packed(byte: torch.Tensor, along_columns: bool) -> torch.Tensor:

@@ -57,7 +57,7 @@ def cast(
     scale = ref.spread(inverse, block_size, data.shape)
     scaled = data * factors * scale if block_size[1] == 1 else data * ref.finite(factors * scale)
     stored = ref.stored_sf(blocks, kind, use_tma_aligned_col_major_sf, block_size[1] == 1)
-    return ref.quantised(scaled, fmt), stored[: len(blocks)] if not use_packed_ue8m0 or block_size[1] > 1 else stored
+    return ref.quantised(scaled, fmt), stored
 
 
 def _input(x: torch.Tensor | QuantTensor, block: tuple[int, int] | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,7 +94,8 @@ def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict
         return {"out": cast(data, fmt, block, args["sf"])[0]}
     amax = ref.block_maximum(data.abs() * factors, block)
     blocks, inverse = ref.sf_and_inverse(amax, fmt, specialization["sf"], args["clamp_min"])
-    sf = ref.stored_sf(blocks, specialization["sf"], args["sf"].stride(0) == 1 < args["sf"].stride(1))
+    column_major = args["sf"].stride(0) == 1 < args["sf"].stride(1)
+    sf = ref.stored_sf(blocks, specialization["sf"], column_major, padded=True)
     if specialization["mode"] == "sf_only":
         return {"sf": sf}
     scaled = data * ref.finite(factors * ref.spread(inverse, block, data.shape))
@@ -122,7 +123,7 @@ def _sample(
     sf = empty_sf(shape, kind, column_major, torch.device("cpu"))
     if mode == "precomputed":
         blocks = 2.0 ** torch.randint(-8, 8, sf_shape(num_tokens, hidden, (1, specialization["width"]), "float32"), generator=generator)
-        args["sf"] = ref.stored_sf(blocks, kind, column_major)[:num_tokens]
+        args["sf"] = ref.stored_sf(blocks, kind, column_major)
     stored = hidden if fmt == "e4m3" else hidden // 2
     out = torch.full((num_tokens, stored + index % 2 * 32), 0x7F, dtype=torch.int8)[:, :stored]
     if mode != "sf_only":
