@@ -7,11 +7,11 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tkc.compiler import host_c
+from tkc.compiler import cpu_program, host_c
 from tkc.compiler.probe import package_folder
 from tkc.compiler.programs import LOG, failed
 from tkc.compiler.stages import DEVICE_SOURCE, HOST_SOURCE, StageOutput, Unit, pass_configs
@@ -92,7 +92,7 @@ def _generate(unit: Unit, traced: Any) -> tuple[str, str, list[Any]]:
         context = create_backend_context(target, "c", "auto")
         host, device, *_ = lower_to_host_device_ir(traced, context)
         if unit.target.backend is Backend.CPU:
-            host, device = _for_cpu(host, device)
+            host, device = cpu_program.call_as_c(host), cpu_program.complete(device)
         kernels = [function for _, function in device.functions.items()]
         device_source = str(device_codegen_without_compile(device, context).inspect_source())
         host_source = str(host_codegen(host, context).inspect_source())
@@ -115,54 +115,6 @@ def _tilelang_target(unit: Unit) -> str | dict[str, str]:
     if unit.target.backend is Backend.CUDA:
         return {"kind": "cuda", "arch": unit.target.arch}
     return {Backend.ASCEND: "ascend", Backend.CPU: "c"}[unit.target.backend]
-
-
-def _for_cpu(host: Any, device: Any) -> tuple[Any, Any]:
-    """Let the host call its kernels as plain C functions, and store narrow floats as integers."""
-    from tilelang import tvm
-    from tvm import tirx
-
-    def as_extern(call: Any) -> Any:
-        if isinstance(call.op, tvm.ir.GlobalVar):
-            return tirx.call_extern(call.dtype, call.op.name_hint, *call.args)
-        return None
-
-    host = _rewritten(host, as_extern, "tirx.Call")
-    device = _rewritten(device, _convert_by_function, "tirx.Cast")
-    for legalize in (
-        tirx.transform.FP8ComputeLegalize(),
-        tirx.transform.FP8StorageLegalize(),
-        tirx.transform.BF16StorageLegalize(),
-    ):
-        device = legalize(device)
-    return host, device
-
-
-def _rewritten(module: Any, rewrite: Callable[[Any], Any], kind: str) -> Any:
-    """Replace each node of a kind, in every function, by what `rewrite` gives for it."""
-    from tvm import tirx
-
-    for name, function in module.functions.items():
-        body = tirx.stmt_functor.ir_transform(function.body, None, rewrite, [kind])
-        module.update_func(name, function.with_body(body))
-    return module
-
-
-_FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2")
-
-
-def _convert_by_function(cast: Any) -> Any:
-    """Convert 8-bit floats by functions of tkc's: TVM's conversions lose subnormals, NaN and saturation."""
-    from tvm import tirx
-
-    target, value, source = str(cast.dtype), cast.value, str(cast.value.dtype)
-    if source in _FLOATS_OF_8_BITS:
-        bits = tirx.reinterpret("uint8", value)
-        value, source = tirx.call_extern("float32", f"tkc_from_{source}", bits), "float32"
-    if target in _FLOATS_OF_8_BITS:
-        wide = value if source == "float32" else tirx.Cast("float32", value)
-        return tirx.reinterpret(target, tirx.call_extern("uint8", f"tkc_to_{target}", wide))
-    return value if source == target else tirx.Cast(target, value)
 
 
 def _kernel_facts(kernel: Any, arguments: tuple[Arg, ...]) -> dict[str, Any]:

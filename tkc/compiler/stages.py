@@ -170,7 +170,7 @@ ASSEMBLE_TOOLS = ("nvrtc", "nvcc", "cuda-headers", "bisheng", "tilelang-template
 LINK_TOOLS = ("cc", "tvm-ffi-headers")
 
 # tkc's own files that decide what a stage gives, as patterns.
-_LOWER_FILES = ("lower.py", "host_c.py")
+_LOWER_FILES = ("cpu_program.py", "host_c.py", "lower.py")
 _ASSEMBLE_FILES = ("assemble/**/*", "programs.py", "resources.py")
 _LINK_FILES = ("host_libraries.py", "link.py", "link_headers/**/*", "programs.py")
 

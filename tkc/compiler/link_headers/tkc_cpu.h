@@ -108,7 +108,26 @@ static inline float tkc_from_float8_e5m2(uint8_t bits) {
   return tl::bits_as<float>(sign | tl::bits_as<uint32_t>(tl::bits_as<float>(magnitude << 21) * 0x1p112f));
 }
 
+static inline float tkc_float32_of_bits(uint32_t bits) { return tl::bits_as<float>(bits); }
+static inline double tkc_float64_of_bits(uint64_t bits) { return tl::bits_as<double>(bits); }
+
+static inline bool tkc_isfinite_float32(float value) { return __builtin_isfinite(value); }
+static inline bool tkc_isfinite_float64(double value) { return __builtin_isfinite(value); }
+static inline bool tkc_isinf_float32(float value) { return __builtin_isinf(value); }
+static inline bool tkc_isinf_float64(double value) { return __builtin_isinf(value); }
+
+static inline int32_t tkc_clz_int32(int32_t value) { return value ? __builtin_clz((uint32_t)value) : 32; }
+static inline int32_t tkc_clz_uint32(uint32_t value) { return value ? __builtin_clz(value) : 32; }
+static inline int32_t tkc_clz_int64(int64_t value) { return value ? __builtin_clzll((uint64_t)value) : 64; }
+static inline int32_t tkc_clz_uint64(uint64_t value) { return value ? __builtin_clzll(value) : 64; }
+
+static inline int32_t tkc_popcount_int32(int32_t value) { return __builtin_popcount((uint32_t)value); }
+static inline uint32_t tkc_popcount_uint32(uint32_t value) { return (uint32_t)__builtin_popcount(value); }
+static inline int64_t tkc_popcount_int64(int64_t value) { return __builtin_popcountll((uint64_t)value); }
+static inline uint64_t tkc_popcount_uint64(uint64_t value) { return (uint64_t)__builtin_popcountll(value); }
+
 }  /* extern "C" */
+
 
 #endif
 #endif
