@@ -39,7 +39,7 @@ def build(specialization, target):
 
     @T.prim_func
     def {name}(x: T.Tensor[(n,), "float32"], y: T.Tensor[(n,), "float32"]):
-        with T.Kernel(1, is_cpu=True):
+        with T.Kernel(1):
             for i in T.serial(n):
                 y[i] = x[i] * T.float32(factor)
 
