@@ -15,7 +15,7 @@ __all__ = ["apply_rotary"]
 _KERNELS = KernelTable(SPEC)
 _DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 _INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
-_OFFSET_LIMIT = 1 << 62
+_OFFSET_LIMIT = 1 << 62  # a sum with any int64 position that wraps stays outside every cache
 
 
 def apply_rotary(
@@ -48,12 +48,14 @@ def apply_rotary(
 
     Raises ArgumentError, before anything is launched, for any other rank, shape, stride, dtype or device.
     """
-    query, key, positions = _with_batch(query, key, positions)
+    _check_ranks(query, key, positions)
     if query.numel() == 0:
         if key is None or key.numel() == 0:
             return
         query, key = key, None
-    _check_rows(query, cos_sin_cache, positions, seqlen_offset)
+    _check_rows(query.shape[-3], cos_sin_cache, positions, seqlen_offset)
+    if query.dim() == 3:
+        query, key, positions = (None if x is None else x.unsqueeze(0) for x in (query, key, positions))
     has_key = key is not None and key.numel() > 0
     kernel = _KERNELS[query.device, get_pdl(), _dtype_of(query), bool(interleaved), _index_dtype_of(positions)]
     tensors = (query, key if has_key else query, cos_sin_cache)
@@ -64,33 +66,24 @@ def apply_rotary(
         kernel(*tensors, positions, *scalars)
 
 
-def _with_batch(
-    query: torch.Tensor, key: torch.Tensor | None, positions: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The tensors with a dimension of sequences; it is added to those of one sequence."""
+def _check_ranks(query: torch.Tensor, key: torch.Tensor | None, positions: torch.Tensor | None) -> None:
     rank = query.dim()
     if rank not in (3, 4) or query.shape[-1] % 2:
         raise ArgumentError(
-            f"query has shape {tuple(query.shape)}; expected [T, h, d] or [B, T, h, d] with d even", argument="query"
+            f"query has shape {tuple(query.shape)}; expected [T, h, d] or [B, T, h, d] with d even",
+            argument="query",
         )
     if key is not None and key.dim() != rank:
         raise ArgumentError(f"key has {key.dim()} dimensions; query has {rank}, and so must key", argument="key")
     if positions is not None and positions.dim() != rank - 2:
         raise ArgumentError(
-            f"positions has shape {tuple(positions.shape)}; expected {list(query.shape[:-2])}, one for each token",
+            f"positions has shape {tuple(positions.shape)}; expected {tuple(query.shape[:-2])}, one for each token",
             argument="positions",
         )
-    if rank == 4:
-        return query, key, positions
-    return (
-        query.unsqueeze(0),
-        None if key is None else key.unsqueeze(0),
-        None if positions is None else positions.unsqueeze(0),
-    )
 
 
 def _check_rows(
-    query: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor | None, seqlen_offset: int
+    num_tokens: int, cos_sin_cache: torch.Tensor, positions: torch.Tensor | None, seqlen_offset: int
 ) -> None:
     if type(seqlen_offset) is not int or abs(seqlen_offset) > _OFFSET_LIMIT:
         raise ArgumentError(
@@ -100,12 +93,10 @@ def _check_rows(
     if positions is not None:
         if settings().check:
             _check_positions(positions, seqlen_offset, num_positions)
-        return
-    first, end = seqlen_offset, seqlen_offset + query.shape[1]
-    if first < 0 or end > num_positions:
+    elif seqlen_offset < 0 or seqlen_offset + num_tokens > num_positions:
         raise ArgumentError(
-            f"seqlen_offset is {seqlen_offset} and there are {query.shape[1]} tokens: they need rows {first} to "
-            f"{end - 1} of cos_sin_cache, which has {num_positions}",
+            f"seqlen_offset is {seqlen_offset} and there are {num_tokens} tokens: they need rows {seqlen_offset} "
+            f"to {seqlen_offset + num_tokens - 1} of cos_sin_cache, which has {num_positions}",
             argument="seqlen_offset",
         )
 

@@ -135,5 +135,6 @@ def _random(batches: int, rows: int, columns: int, dtype: torch.dtype, seed: int
     generator = torch.Generator().manual_seed(seed)
     size_bytes = torch.empty(0, dtype=dtype).element_size()
     limit = 2 if dtype is torch.bool else 256
-    bits = torch.randint(0, limit, (batches, rows, columns * size_bytes), dtype=torch.uint8, generator=generator)
-    return bits.view(dtype)
+    length = batches * rows * columns * size_bytes
+    bits = torch.randint(0, limit, (length,), dtype=torch.uint8, generator=generator)
+    return bits.view(dtype).view(batches, rows, columns)
