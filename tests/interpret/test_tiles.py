@@ -154,6 +154,21 @@ def test_an_atomic_runs_once_an_iteration_or_once_a_thread():
 
 
 @T.prim_func
+def tiles_added(x: T.Tensor[(6, 16), "float32"], out: T.Tensor[(20,), "float32"]):
+    with T.Kernel(6, threads=32) as block:
+        tile = T.alloc_shared((16,), "float32")
+        T.copy(x[block, 0:16], tile)
+        T.atomic_add(out[2:18], tile)
+
+
+def test_a_tile_is_added_atomically_where_it_belongs():
+    x, out = torch.randint(-9, 9, (6, 16)).float(), torch.zeros(20)
+    interpret(tiles_added, x, out, sanitize=True)
+    assert torch.equal(out[2:18], x.sum(0))
+    assert out[[0, 1, 18, 19]].tolist() == [0] * 4
+
+
+@T.prim_func
 def scratch_of_an_iteration(x: T.Tensor[(64,), "float32"], out: T.Tensor[(64,), "float32"]):
     with T.Kernel(1, threads=32):
         for i in T.Parallel(64):

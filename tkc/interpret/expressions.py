@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tkc.interpret import dtypes, values
+from tkc.interpret.access import BufferView, Guards, load
 from tkc.interpret.dtypes import Array
 from tkc.interpret.frame import Evaluate, Frame
-from tkc.interpret.memory import BufferView, Guards, load
 from tkc.interpret.stochastic import round_stochastically
 from tkc.interpret.translate import (
     CALLS,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tkc.interpret import dtypes, values
+from tkc.interpret.bits import reinterpret
 from tkc.interpret.dtypes import Array
 from tkc.interpret.errors import InterpretError
 from tkc.interpret.frame import Evaluate, Frame
-from tkc.interpret.intrinsics import reinterpret
 from tkc.interpret.memory import Level
 from tkc.interpret.translate import Node, Translator, call, elementwise
 

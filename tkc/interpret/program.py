@@ -272,8 +272,3 @@ def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int], dict[Any, Nod
     tirx.stmt_functor.post_order_visit(body, visit)
     loops.sort(key=lambda loop: str(loop.thread_binding.thread_tag))
     return loops, threads[0], names
-
-
-def bound_arguments(parameters: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Arguments by name, in the order of the parameters."""
-    return tuple(arguments[name] for name in parameters)

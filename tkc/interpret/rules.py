@@ -1,5 +1,35 @@
 """Every rule for translating: importing this registers them all."""
 
-from tkc.interpret import expressions, externs, intrinsics, random, statements, threads, tileops, vectors
+from tkc.interpret import (
+    atomics,
+    bits,
+    blocks,
+    expressions,
+    externs,
+    intrinsics,
+    loops,
+    random,
+    reductions,
+    statements,
+    threads,
+    tileops,
+    vectors,
+    warps,
+)
 
-__all__ = ["expressions", "externs", "intrinsics", "random", "statements", "threads", "tileops", "vectors"]
+__all__ = [
+    "atomics",
+    "bits",
+    "blocks",
+    "expressions",
+    "externs",
+    "intrinsics",
+    "loops",
+    "random",
+    "reductions",
+    "statements",
+    "threads",
+    "tileops",
+    "vectors",
+    "warps",
+]

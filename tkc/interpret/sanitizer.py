@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tkc.interpret.access import Place, describe_lane, first_element
 from tkc.interpret.dtypes import Array
 from tkc.interpret.frame import LEAD_AXES, Frame, any_active
+from tkc.interpret.shadow import EVERYBODY, NOBODY, SEVERAL, WARP, Lanes, Shadow
 from tkc.interpret.translate import one_line
 
 if TYPE_CHECKING:
-    from tkc.interpret.memory import Memory, Place
+    from tkc.interpret.memory import Memory
 
-WARP = 32
 _NOTHING = "nothing wrote it"
 _REGISTERS = ("local", "local.var", "local.fragment")
-NOBODY, EVERYBODY, SEVERAL = -1, -2, -3
-"""Instead of a thread: none yet; all of a block alike; more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,43 +49,6 @@ class Report:
     def __str__(self) -> str:
         where = " ".join(part for part in (self.buffer + self.element, self.detail) if part)
         return f"{self.kernel}: {self.kind}: {where}\n    in: {self.statement}"
-
-
-@dataclass(eq=False)
-class Shadow:
-    """What is known of each granule of a memory; every array has a row for each of the memory's.
-
-    Attributes:
-        granule: bytes that one entry stands for.
-        written: whether anything wrote it.
-        writer: the block (device memory) or thread (shared memory) that wrote it last.
-        reader: the thread that read it last.
-        written_at, read_at: how many barriers the block, and the warp, had passed.
-    """
-
-    granule: int
-    written: Array
-    writer: Array | None = None
-    reader: Array | None = None
-    written_at: Array | None = None
-    read_at: Array | None = None
-
-    def repeated(self, count: int, axis: int) -> Shadow:
-        """For a memory that gets `count` rows for each it had."""
-        rows = self.written if axis < self.written.ndim - 1 else self.written[..., None, :]
-        return Shadow(self.granule, np.repeat(rows, count, axis=axis))
-
-    def first_thread(self) -> Shadow:
-        """For a memory whose threads share one row again."""
-        return Shadow(self.granule, np.ascontiguousarray(self.written[:, :1]))
-
-    def forget(self, changed: Array) -> None:
-        """Nothing has written these bytes."""
-        bytes_of = changed.reshape(*self.written.shape, self.granule)
-        self.written &= ~bytes_of.any(axis=-1)
-
-    def copy(self) -> Shadow:
-        return Shadow(self.granule, self.written.copy())
 
 
 @dataclass
@@ -162,7 +124,7 @@ class Sanitizer:
             for place, lanes in unwritten:
                 self._element(frame, place, "uninitialised", lanes, _NOTHING)
         elif unwritten and target.memory.shadow is not None:
-            into = _Lanes.of(frame, target)
+            into = Lanes.of(frame, target)
             rubbish = np.logical_or.reduce(np.broadcast_arrays(into.active, *(lanes for _, lanes in unwritten))[1:])
             target.memory.shadow.written.reshape(-1)[into.granules[into.active & rubbish]] = False
 
@@ -171,7 +133,7 @@ class Sanitizer:
         shadow = place.memory.shadow
         if shadow is None or not shadow.written.size:
             return
-        lanes = _Lanes.of(frame, place)
+        lanes = Lanes.of(frame, place)
         unwritten = lanes.active & ~shadow.written.reshape(-1)[lanes.granules].all(axis=-1)
         if self._deferred is None or place.memory.scope not in _REGISTERS:
             self._element(frame, place, "uninitialised", unwritten, _NOTHING)
@@ -185,7 +147,7 @@ class Sanitizer:
         shadow = place.memory.shadow
         if shadow is None or not shadow.written.size:
             return
-        lanes = _Lanes.of(frame, place, value)
+        lanes = Lanes.of(frame, place, value)
         if place.memory.scope == "global":
             self._device_write(frame, place, shadow, lanes)
         elif shadow.reader is not None:
@@ -195,7 +157,7 @@ class Sanitizer:
     def written(self, frame: Frame, place: Place) -> None:
         """Active lanes have written a place, in a way that cannot conflict."""
         if place.memory.shadow is not None and place.memory.shadow.written.size:
-            lanes = _Lanes.of(frame, place)
+            lanes = Lanes.of(frame, place)
             place.memory.shadow.written.reshape(-1)[lanes.granules[lanes.active]] = True
 
     def outside(self, frame: Frame, place: Place, active: Array, *, writing: bool) -> None:
@@ -231,14 +193,14 @@ class Sanitizer:
 
     def aligned(self, frame: Frame, place: Place, size_bytes: int) -> None:
         """An access of `size_bytes` must start at a multiple of that."""
-        lanes = _Lanes.of(frame, place)
+        lanes = Lanes.of(frame, place)
         row = place.memory.row_bytes if place.memory.lead else 0
         start = np.asarray(place.flat) * place.view.element.bits // 8
         start = start % row if row else start + place.memory.address
         wrong = lanes.active & np.broadcast_to(start % size_bytes != 0, lanes.active.shape)
         self._element(frame, place, "misaligned", wrong, f"an access of {size_bytes} bytes needs a multiple of that")
 
-    def _device_write(self, frame: Frame, place: Place, shadow: Shadow, lanes: _Lanes) -> None:
+    def _device_write(self, frame: Frame, place: Place, shadow: Shadow, lanes: Lanes) -> None:
         assert shadow.writer is not None
         writer = shadow.writer.reshape(-1)
         block = frame.lift(frame.block_ids.astype(np.int32).reshape(-1, 1), 0)
@@ -256,7 +218,7 @@ class Sanitizer:
             "two blocks write it without an atomic",
         )
 
-    def _shared_read(self, frame: Frame, place: Place, shadow: Shadow, lanes: _Lanes) -> None:
+    def _shared_read(self, frame: Frame, place: Place, shadow: Shadow, lanes: Lanes) -> None:
         assert shadow.writer is not None and shadow.reader is not None
         assert shadow.written_at is not None and shadow.read_at is not None
         thread = lanes.threads[..., None]
@@ -275,7 +237,7 @@ class Sanitizer:
         reader[chosen[reader[chosen] != who]] = SEVERAL
         read_at[chosen] = (self.block_barriers, self.warp_steps)
 
-    def _shared_write(self, frame: Frame, place: Place, shadow: Shadow, lanes: _Lanes, value: Array) -> None:
+    def _shared_write(self, frame: Frame, place: Place, shadow: Shadow, lanes: Lanes, value: Array) -> None:
         assert shadow.writer is not None and shadow.reader is not None
         assert shadow.written_at is not None and shadow.read_at is not None
         thread = lanes.threads[..., None]
@@ -301,7 +263,7 @@ class Sanitizer:
         )
 
     def _same_element_other_value(
-        self, lanes: _Lanes, writer: Array, thread: Array, place: Place, value: Array
+        self, lanes: Lanes, writer: Array, thread: Array, place: Place, value: Array
     ) -> Array:
         """Lanes that this statement overwrites with the different value of another thread."""
         beaten = (writer[lanes.granules] != thread).any(axis=-1) & lanes.active
@@ -325,8 +287,6 @@ class Sanitizer:
 
     def _element(self, frame: Frame, place: Place, kind: str, lanes: Array, detail: str) -> None:
         """Report the first of `lanes`, if there is any."""
-        from tkc.interpret.memory import first_element
-
         if any_active(lanes):
             self._report(frame, kind, place.view.name, first_element(frame, place, lanes), detail)
 
@@ -337,60 +297,7 @@ class Sanitizer:
             self.reports.append(Report(kind, self.kernel, statement, buffer, element, detail))
 
 
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """The lanes of one access, all of the same shape: which are active, who they are, what they touch.
-
-    Attributes:
-        granules: one more axis than the others, over the granules of an element.
-    """
-
-    active: Array
-    threads: Array
-    granules: Array
-
-    @classmethod
-    def of(cls, frame: Frame, place: Place, value: Array | None = None) -> _Lanes:
-        assert place.memory.shadow is not None
-        parts = [np.asarray(place.flat), *(np.asarray(p) for p in (place.outside, frame.mask, value) if p is not None)]
-        shape = np.broadcast_shapes((1,) * frame.rank, *(part.shape for part in parts))
-        active = np.ones(shape, bool)
-        if frame.mask is not None:
-            active &= frame.mask
-        if place.outside is not None:
-            active &= ~place.outside
-        granule, bits = place.memory.shadow.granule, place.view.element.bits
-        first = np.broadcast_to(place.flat, shape) * bits // 8 // granule
-        granules = first[..., None] + np.arange(max(bits // 8 // granule, 1))
-        return cls(active, np.broadcast_to(_threads(frame, shape), shape), granules)
-
-
-def _threads(frame: Frame, shape: tuple[int, ...]) -> Array:
-    """Who each lane is: a thread, all threads alike, or an iteration of a tile-level loop."""
-    if not frame.tile:
-        if shape[1] == 1 and frame.num_threads > 1:
-            return np.int32(EVERYBODY)
-        return np.arange(shape[1], dtype=np.int32).reshape((1, -1) + (1,) * frame.depth)
-    number: Array = np.zeros((1,) * frame.rank, np.int32)
-    for axis, (size, tile) in enumerate(zip(frame.axis_sizes, frame.axis_tiles, strict=True)):
-        if tile:
-            along = np.arange(size, dtype=np.int32).reshape(
-                (1,) * (LEAD_AXES + axis) + (size,) + (1,) * (frame.depth - axis - 1)
-            )
-            number = number * np.int32(size) + along
-    if any(dim > 1 and number.shape[axis] > 1 and dim != number.shape[axis] for axis, dim in enumerate(shape)):
-        raise AssertionError("a lane's axes do not match the open loops")
-    return _fit(number, shape)
-
-
-def _fit(number: Array, shape: tuple[int, ...]) -> Array:
-    """Iterations that do the very same are one: take the first along axes that the access does not have."""
-    return number[tuple(slice(0, 1) if shape[axis] == 1 else slice(None) for axis in range(number.ndim))]
-
-
 def _lane_text(frame: Frame, where: Any, shape: Any) -> str:
-    from tkc.interpret.memory import describe_lane
-
     return describe_lane(frame, where, shape).removeprefix(", ")
 
 

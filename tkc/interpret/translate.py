@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tkc.interpret import dtypes
+from tkc.interpret.access import BufferView
 from tkc.interpret.errors import InterpretError, UnsupportedError
 from tkc.interpret.frame import Evaluate, Execute, Frame
-from tkc.interpret.memory import BufferView
 
 Node: TypeAlias = Any
 """A node of TileLang's tree."""
@@ -201,7 +201,7 @@ class Translator:
 
     def region(self, node: Node) -> Region:
         """Translate ``T.region(buffer[starts], access, extents…)``."""
-        if operation(node) != "tl.tileop.region" and operation(node) != "tl.region":
+        if not is_region(node):
             raise self.unsupported(f"the region {one_line(node)}")
         load, extents = node.args[0], node.args[2:]
         return Region(self.view(load.buffer), self.exprs(load.indices), self.exprs(extents))
@@ -216,6 +216,11 @@ class Translator:
 def operation(node: Node) -> str:
     """Name of the operation that a call calls; empty for other nodes."""
     return str(node.op.name) if type(node).__name__ == "Call" and hasattr(node.op, "name") else ""
+
+
+def is_region(node: Node) -> bool:
+    """Whether an argument is a box of a buffer."""
+    return operation(node) == "tl.region"
 
 
 def constant(value: Any) -> Evaluate:

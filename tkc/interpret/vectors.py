@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tkc.interpret import dtypes
+from tkc.interpret.access import load, store
+from tkc.interpret.bits import from_bytes, to_bytes
 from tkc.interpret.frame import Evaluate, Frame
-from tkc.interpret.intrinsics import from_bytes, to_bytes
-from tkc.interpret.memory import load, store
 from tkc.interpret.translate import Node, Pointer, Translator, call
 
 
