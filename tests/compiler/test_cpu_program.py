@@ -60,6 +60,10 @@ FUNCTIONS = {
         lambda x: torch.tensor([float((v & 0xFFFFFFFF).bit_count()) for v in x.view(torch.int32).tolist()]),
     ),
     "a constant of nine digits": (lambda x: x * T.float32(3.14159274), lambda x: x * torch.tensor(3.14159274)),
+    "bits of a constant": (
+        lambda x: T.reinterpret(T.reinterpret(x, "int32") ^ T.reinterpret(T.float32(-0.0), "int32"), "float32"),
+        torch.neg,
+    ),
     "the smallest constant": (lambda x: T.max(x, T.float32(1.1754944e-38)), lambda x: x.clamp(min=1.1754944e-38)),
 }
 

@@ -72,9 +72,24 @@ def _call_function(call: Any) -> Any:
         return tirx.call_extern(call.dtype, _LIBC[name] + suffix, *operands)
     if name in _BY_TYPE:
         return tirx.call_extern(call.dtype, f"{_BY_TYPE[name]}_{operands[0].dtype}", *operands)
+    if name == "tirx.reinterpret" and isinstance(operands[0], tirx.FloatImm):
+        return _reinterpreted(operands[0], str(call.dtype))
     if name in _ROUNDED:
         return getattr(tirx, _ROUNDED[name])(*operands)
     return None
+
+
+_FORMS = {"float32": "<f", "float64": "<d", "int32": "<i", "int64": "<q", "uint32": "<I", "uint64": "<Q"}
+
+
+def _reinterpreted(constant: Any, dtype: str) -> Any:
+    """The integer with the bits of a constant; C cannot take a constant's address."""
+    from tvm import tirx
+
+    source, target = _FORMS.get(str(constant.dtype)), _FORMS.get(dtype)
+    if source is None or target is None:
+        return None
+    return tirx.const(struct.unpack(target, struct.pack(source, float(constant.value)))[0], dtype)
 
 
 _FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2")
@@ -101,9 +116,7 @@ def _exact_constant(constant: Any) -> Any:
     dtype, value = str(constant.dtype), float(constant.value)
     if dtype not in ("float32", "float64") or value != value or value in (float("inf"), float("-inf")):
         return None
-    form, bits = ("<f", "<I") if dtype == "float32" else ("<d", "<Q")
+    form, unsigned = _FORMS[dtype], dtype.replace("float", "uint")
     if struct.pack(form, float(f"{value:e}")) == struct.pack(form, value):
         return None
-    (number,) = struct.unpack(bits, struct.pack(form, value))
-    unsigned = "uint32" if dtype == "float32" else "uint64"
-    return tirx.call_extern(dtype, f"tkc_{dtype}_of_bits", tirx.const(number, unsigned))
+    return tirx.call_extern(dtype, f"tkc_{dtype}_of_bits", _reinterpreted(constant, unsigned))
