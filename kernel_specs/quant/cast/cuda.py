@@ -76,6 +76,7 @@ def _load(x, aligned, index, raw, u):
             raw[u, v] = x[index * vector + v]
     else:
         for v in T.unroll(vector):
+            raw[u, v] = T.cast(0, raw.dtype)
             if index * vector + v < x.shape[0]:
                 raw[u, v] = x[index * vector + v]
 

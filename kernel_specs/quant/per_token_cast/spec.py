@@ -119,7 +119,7 @@ def arguments(specialization: Specialization) -> tuple[Arg, ...]:
 
 
 def grid(dims: ModelDims) -> Iterable[Params]:
-    """Casts of activations by each recipe, and between the recipes of a model that has several."""
+    """Casts of activations by each recipe, and into e4m3 from the model's other recipes with that kind of sf."""
     flags = {
         "float32": {},
         "pow2": {"round_sf": True},
@@ -136,7 +136,7 @@ def grid(dims: ModelDims) -> Iterable[Params]:
         found += [
             {"x_dtype": source.fmt, "x_sf": source.sf, **call}
             for source in wanted
-            if to.fmt == "e4m3" and source != to
+            if to.fmt == "e4m3" and source.sf == to.sf and source != to
         ]
     return tuple(found)
 
