@@ -74,7 +74,7 @@ class Program:
             name,
             Semantics(
                 backend,
-                guards=backend != "cpu" and not configs.get("tl.disable_safe_memory_legalize", False),
+                guards=not configs.get("tl.disable_safe_memory_legalize", False),
                 barriers=not configs.get("tl.disable_thread_storage_sync", False),
             ),
         )
