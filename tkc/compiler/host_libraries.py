@@ -62,6 +62,7 @@ _SYMBOLS: Mapping[str, tuple[str, ...]] = {
         *("memchr", "memcmp", "memcpy", "memmove", "memset"),
         *("strchr", "strcmp", "strerror", "strlen", "strncmp", "strncpy", "strrchr", "strstr", "strtol", "strtoul"),
         *("printf", "putchar", "puts", "snprintf", "vsnprintf"),
+        *("madvise", "mmap"),
     ),
     "libdl.so.2": ("dlclose", "dlerror", "dlopen", "dlsym"),
     "libm.so.6": tuple(f"{name}{suffix}" for name in _REAL_FUNCTIONS for suffix in ("", "f")),
