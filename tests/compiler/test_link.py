@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,8 @@ from conftest import HOST, Compiled, compile_in
 from elftools.elf.elffile import ELFFile
 
 from tkc.compiler import Tools, Unit, device_runtime, probe
-from tkc.compiler.probe import package_folder
+from tkc.compiler.finders import host as host_finder
+from tkc.compiler.finders.packages import package_folder
 from tkc.errors import CompileError, ToolchainError
 from tkc.model import Stage, Target
 from tkc.registry import CatalogEntry, load_catalog
@@ -197,8 +197,7 @@ def test_artifacts_do_not_share_bytes_they_should_not(
 
 @pytest.fixture
 def no_ziglang(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("tkc.compiler.probe")
-    monkeypatch.setattr(module, "package_folder", lambda name: None if name == "ziglang" else package_folder(name))
+    monkeypatch.setattr(host_finder, "package_folder", lambda name: None if name == "ziglang" else package_folder(name))
 
 
 @pytest.mark.usefixtures("no_ziglang")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tkc.compiler import cpu_program, host_c
-from tkc.compiler.probe import package_folder
+from tkc.compiler.finders.packages import package_folder
 from tkc.compiler.programs import LOG, failed
 from tkc.compiler.stages import DEVICE_SOURCE, HOST_SOURCE, StageOutput, Unit, pass_configs
 from tkc.errors import CompileError, SpecError, TkcError, ToolchainError
