@@ -60,6 +60,8 @@ def test_floats_become_integers_by_truncation_and_saturation():
     values = np.float32([2.9, -2.9, 3e9, -3e9, np.nan, np.inf])
     assert convert(values, np.dtype(np.int32)).tolist() == [2, -2, 2**31 - 1, -(2**31), 0, 2**31 - 1]
     assert convert(np.float32([1e20, -1e20]), np.dtype(np.int64)).tolist() == [2**63 - 1, -(2**63)]
+    assert convert(np.float32([np.nan]), np.dtype(np.int64)).tolist() == [-(2**63)]
+    assert convert(np.float64([np.nan]), np.dtype(np.int32)).tolist() == [-(2**31)]
     assert convert(np.float32([300.0]), np.dtype(np.uint8)).tolist() == [300 - 256]
 
 

@@ -195,3 +195,19 @@ def test_philox_gives_its_published_first_words():
     assert [int(v) for v in out[:4, 0]] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert len(out.unique()) == 6 * 32
     assert floats.gt(0).all() and floats.le(1).all()
+
+
+@T.prim_func
+def larger(x: T.Tensor[(4,), "float32"], y: T.Tensor[(4,), "float32"], out: T.Tensor[(4,), "float32"]):
+    with T.Kernel(1, threads=32):
+        for i in T.serial(4):
+            out[i] = T.max(x[i], y[i])
+
+
+def test_the_larger_of_a_nan_and_a_number_is_what_each_backend_computes():
+    nan = float("nan")
+    x, y, out = torch.tensor([nan, 1.0, nan, 2.0]), torch.tensor([1.0, nan, nan, 3.0]), torch.zeros(4)
+    interpret(larger, x, y, out)
+    assert out[:2].tolist() == [1, 1] and out[2].isnan() and out[3] == 3
+    interpret(larger, x, y, out, backend="cpu")
+    assert out[0] == 1 and out[1].isnan() and out[2].isnan() and out[3] == 3

@@ -145,14 +145,20 @@ def _to_e8m0(wide: Array) -> Array:
 
 
 def _float_to_integer(wide: Array, to: np.dtype[Any]) -> Array:
-    """Truncate towards zero and saturate; NaN gives 0. Below 32 bits, wrap what 32 bits hold."""
+    """Truncate towards zero and saturate. Below 32 bits, wrap what 32 bits hold.
+
+    NaN gives 0, or the highest bit alone where either side has 64 bits.
+    """
     through = to if to.itemsize >= 4 else np.dtype(np.int32)
     limits = np.iinfo(through)
     exact = np.where(np.isnan(wide), 0, np.trunc(wide)).astype(np.float64)
     inside = np.clip(exact, float(limits.min), float(limits.max))
     with np.errstate(invalid="ignore"):
-        whole = np.where(exact >= float(limits.max), limits.max, inside.astype(through))
-    return whole.astype(through).astype(to)
+        whole = np.where(exact >= float(limits.max), through.type(limits.max), inside.astype(through))
+    if wide.dtype == np.float64 or through.itemsize == 8:
+        highest = np.array(1 << (8 * through.itemsize - 1), np.uint64).astype(f"u{through.itemsize}").view(through)
+        whole = np.where(np.isnan(wide), highest, whole)
+    return whole.astype(to)
 
 
 def pack_bits(values: Array) -> Array:

@@ -40,6 +40,7 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "GT": values.compare(np.greater),
     "GE": values.compare(np.greater_equal),
 }
+_IN_C = {"Max": values.larger_in_c, "Min": values.smaller_in_c}
 _CHECKED = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
@@ -71,6 +72,8 @@ def _variable(translator: Translator, node: Node) -> Evaluate:
 def _binary(translator: Translator, node: Node) -> Evaluate:
     kind = type(node).__name__
     operands = translator.exprs((node.a, node.b))
+    if kind in _IN_C and translator.semantics.backend == "cpu":
+        return elementwise(_IN_C[kind], operands)
     if kind in _CHECKED and str(node.dtype) in ("int32", "int64"):
         return _checked(_BINARY[kind], _CHECKED[kind], operands)
     return elementwise(_BINARY[kind], operands)

@@ -88,6 +88,16 @@ def minimum(a: Array, b: Array) -> Array:
     return convert(np.fmin(widen(a), widen(b)), a.dtype)
 
 
+def larger_in_c(a: Array, b: Array) -> Array:
+    """``a > b ? a : b``, which is what code for a CPU computes: a NaN in `b` stays, one in `a` does not."""
+    return np.where(widen(a) > widen(b), a, b)
+
+
+def smaller_in_c(a: Array, b: Array) -> Array:
+    """``a < b ? a : b``."""
+    return np.where(widen(a) < widen(b), a, b)
+
+
 def maximum_nan(a: Array, b: Array) -> Array:
     """The larger; NaN if either is NaN."""
     return convert(np.maximum(widen(a), widen(b)), a.dtype)
