@@ -19,25 +19,24 @@ def build(specialization: Specialization, target: Target) -> Any:
         with T.Kernel(T.ceildiv(numel, _CHUNK)) as chunk:
             start = T.alloc_var("int64")
             start = T.cast(chunk, "int64") * _CHUNK
-            x_codes, y_codes = _cpu.codes(x), _cpu.codes(y)
             value = T.alloc_var("float32")
             if specialization["stochastic"]:
-                _round_stochastically(x_codes, y_codes, x_dtype, y_dtype, start, numel)
+                _round_stochastically(x, y, x_dtype, y_dtype, start, numel)
             else:
                 for i in T.serial(T.min(_CHUNK, numel - start)):
-                    value = _cpu.decoded(x_codes[start + i], x_dtype)
-                    y_codes[start + i] = _cpu.encoded(value, y_dtype)
+                    value = _cpu.decoded(_cpu.codes(x)[start + i], x_dtype)
+                    _cpu.codes(y)[start + i] = _cpu.encoded(value, y_dtype)
 
     return cast
 
 
 @T.macro
-def _round_stochastically(x_codes, y_codes, x_dtype, y_dtype, start, numel):
+def _round_stochastically(x, y, x_dtype, y_dtype, start, numel):
     values, hashed = T.alloc_local((4,), "float32"), T.alloc_var("uint32")
     for four in T.serial(T.min(_CHUNK, numel - start) // 4):
         for i in T.serial(4):
-            values[i] = _cpu.decoded(x_codes[start + 4 * four + i], x_dtype)
+            values[i] = _cpu.decoded(_cpu.codes(x)[start + 4 * four + i], x_dtype)
         hashed = _expressions.stochastic_hash(values, 0, start // 4 + four)
         _expressions.round_four(values, 0, hashed, "e4m3" if y_dtype == "float8_e4m3fn" else "bfloat16")
         for i in T.serial(4):
-            y_codes[start + 4 * four + i] = _cpu.encoded(values[i], y_dtype)
+            _cpu.codes(y)[start + 4 * four + i] = _cpu.encoded(values[i], y_dtype)

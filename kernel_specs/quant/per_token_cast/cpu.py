@@ -59,15 +59,14 @@ def _larger(a: Any, b: Any) -> Any:
 
 @T.macro
 def _read(plan, x, row, block, values):
-    elements = _cpu.codes(x)
     for i in T.serial(plan.width):
         values[i] = T.float32(0)
         if row < x.shape[0] and block * plan.width + i < plan.hidden(x):
             if plan.x == "e2m1":
-                byte = T.cast(elements[row, (block * plan.width + i) // 2], "uint32")
+                byte = T.cast(_cpu.codes(x)[row, (block * plan.width + i) // 2], "uint32")
                 values[i] = _expressions.e2m1_value(byte, T.cast(i % 2, "uint32"))
             else:
-                values[i] = _cpu.decoded(elements[row, block * plan.width + i], STORAGE[plan.x].value)
+                values[i] = _cpu.decoded(_cpu.codes(x)[row, block * plan.width + i], STORAGE[plan.x].value)
 
 
 @T.macro
@@ -120,12 +119,11 @@ def _write(plan, x, out, row, block, values):
         for four in T.serial(plan.width // 4):
             hashed = _expressions.stochastic_hash(values, 4 * four, block * (plan.width // 4) + four)
             _expressions.round_four(values, 4 * four, hashed, plan.fmt)
-    elements = _cpu.codes(out)
     step = 2 if plan.fmt == "e2m1" else 1
     for i in T.serial(plan.width // step):
         if row < x.shape[0] and block * plan.width + i * step < plan.hidden(x):
             if plan.fmt == "e2m1":
                 pair = _cpu.encoded_e2m1(values[2 * i]) | (_cpu.encoded_e2m1(values[2 * i + 1]) << 4)
-                elements[row, block * (plan.width // 2) + i] = T.cast(pair, "int8")
+                _cpu.codes(out)[row, block * (plan.width // 2) + i] = T.cast(pair, "int8")
             else:
-                elements[row, block * plan.width + i] = _cpu.encoded(values[i], _E4M3)
+                _cpu.codes(out)[row, block * plan.width + i] = _cpu.encoded(values[i], _E4M3)

@@ -127,7 +127,10 @@ def _inside(shares: _Shares, plan: Plan, x: Any, row: Any, slot: Any) -> Any:
 
 
 def _words(packed: Any) -> Any:
-    """The rows of a tensor of e2m1 pairs as words of eight elements; its row stride is a multiple of 8 bytes."""
+    """The rows of a tensor of e2m1 pairs as words of eight elements; its row stride is a multiple of 8 bytes.
+
+    Use the result where it is made: a variable would lend the tensor its name, in every message about it.
+    """
     shape, strides = (packed.shape[0], packed.shape[1] // 4), (packed.strides[0] // 8 * 2, 1)
     return T.StridedTensor(shape, strides, "uint32", data=packed.data)
 
@@ -137,9 +140,8 @@ def _load(shares, plan, x, row, slot, raw, u):
     count = shares.raw[0]
     if _inside(shares, plan, x, row, slot):
         if plan.x == "e2m1":
-            words = _words(x)
             for v in T.vectorized(count):
-                raw[u, v] = words[row, slot * count + v]
+                raw[u, v] = _words(x)[row, slot * count + v]
         else:
             for v in T.vectorized(count):
                 raw[u, v] = x[row, slot * count + v]
@@ -218,14 +220,14 @@ def _store(shares, plan, x, out, row, slot, values):
         _round_stochastically(shares, plan, slot, values)
     if plan.fmt == "e2m1":
         count = vector // 8
-        words, packed = _words(out), T.alloc_local((count,), "uint32")
+        packed = T.alloc_local((count,), "uint32")
         for v in T.unroll(count):
             packed[v] = _expressions.e2m1_word(values, 8 * v)
         for v in T.unroll(count):
             packed[v] = _expressions.e2m1_finished(packed[v])
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(count):
-                words[row, slot * count + v] = packed[v]
+                _words(out)[row, slot * count + v] = packed[v]
     else:
         codes = T.alloc_local((vector,), "float8_e4m3fn")
         for v in T.vectorized(vector):
