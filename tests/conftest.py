@@ -13,6 +13,7 @@ LEVEL = int(os.environ.get("TKC_TEST_LEVEL", "1"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-benchmark", action="store_true", help="run tests/bench, which measures speed")
     parser.addoption("--store", metavar="DIR", help="tests/device: the store to run artifacts from")
+    parser.addoption("--store300", metavar="DIR", help="tests/bench: the store of three hundred small kernels")
     parser.addoption("--peer", action="store_true", help="measure the peer beside ours, where it is installed")
 
 

@@ -1,0 +1,1 @@
+"""Three hundred small kernels, all different: what loading speed is measured with."""
