@@ -211,3 +211,17 @@ def test_the_larger_of_a_nan_and_a_number_is_what_each_backend_computes():
     assert out[:2].tolist() == [1, 1] and out[2].isnan() and out[3] == 3
     interpret(larger, x, y, out, backend="cpu")
     assert out[0] == 1 and out[1].isnan() and out[2].isnan() and out[3] == 3
+
+
+@T.prim_func
+def bits_of_a_nan(x: T.Tensor[(3,), "float32"], out: T.Tensor[(3,), "uint32"]):
+    with T.Kernel(1, threads=32):
+        for i in T.serial(3):
+            out[i] = T.reinterpret(x[i] * 2.0, "uint32")
+
+
+def test_a_nan_that_arithmetic_makes_has_the_device_s_bits():
+    x = torch.tensor([0x7FC00001, -1, 0x3F800000], dtype=torch.int32).view(torch.float32)
+    out = torch.zeros(3, dtype=torch.uint32)
+    interpret(bits_of_a_nan, x, out)
+    assert out.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x40000000]

@@ -76,7 +76,13 @@ def _binary(translator: Translator, node: Node) -> Evaluate:
         return elementwise(_IN_C[kind], operands)
     if kind in _CHECKED and str(node.dtype) in ("int32", "int64"):
         return _checked(_BINARY[kind], _CHECKED[kind], operands)
-    return elementwise(_BINARY[kind], operands)
+    return elementwise(arithmetic(translator, node, _BINARY[kind]), operands)
+
+
+def arithmetic(translator: Translator, node: Node, function: Callable[..., Array]) -> Callable[..., Array]:
+    """`function`, as the backend's arithmetic units compute it: NaN has one bit pattern on NVIDIA's."""
+    canonical = translator.semantics.backend == "cuda" and str(node.dtype) == "float32"
+    return values.with_canonical_nan(function) if canonical else function
 
 
 def _checked(wrapping: Callable[..., Array], exact: Callable[..., Array], operands: tuple[Evaluate, ...]) -> Evaluate:

@@ -11,7 +11,7 @@ from tkc.interpret import dtypes, values
 from tkc.interpret.access import load
 from tkc.interpret.dtypes import Array
 from tkc.interpret.errors import InterpretError
-from tkc.interpret.expressions import choose, load_lanes
+from tkc.interpret.expressions import arithmetic, choose, load_lanes
 from tkc.interpret.frame import Evaluate, Frame, any_active, both
 from tkc.interpret.translate import Node, Translator, call, constant, elementwise
 
@@ -103,6 +103,9 @@ _TERNARY: dict[str, Callable[..., Array]] = {
     "tl.fma2": values.fused_multiply_add,
     "tl.clamp": lambda x, low, high: values.minimum(values.maximum(x, low), high),
 }
+_ON_THE_SIGN = ("tirx.fabs", "tirx.abs", "tirx.copysign")
+"""What only touches a float's sign bit, so that a NaN keeps its other bits."""
+
 _ELEMENTWISE = {
     **{name: (1, function) for name, function in (*_UNARY.items(), ("tl.abs2", values.absolute))},
     **{name: (2, function) for name, function in _BINARY.items()},
@@ -117,6 +120,8 @@ def _elementwise(translator: Translator, node: Node) -> Evaluate:
     for extra in node.args[count:]:
         if getattr(extra, "value", None) != "rn":
             raise translator.unsupported(f"the operation {name} with {extra}")
+    if name not in _ON_THE_SIGN:
+        function = arithmetic(translator, node, function)
     return elementwise(function, translator.exprs(node.args[:count]))
 
 

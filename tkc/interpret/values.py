@@ -14,7 +14,7 @@ import numpy as np
 
 from tkc.interpret.dtypes import Array, convert, is_float, widen
 
-_SIGN = {4: np.uint32(0x80000000)}
+_CANONICAL_NAN = np.uint32(0x7FFFFFFF)
 
 
 def add(a: Array, b: Array) -> Array:
@@ -40,6 +40,19 @@ def divide(a: Array, b: Array) -> Array:
 def _rounded(operation: Callable[..., Any], *operands: Array) -> Array:
     kind = operands[0].dtype
     return convert(operation(*(widen(operand) for operand in operands)), kind)
+
+
+def with_canonical_nan(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`function`, whose NaN results have the one bit pattern that NVIDIA's float32 arithmetic gives them."""
+
+    def apply(*operands: Array) -> Array:
+        result = function(*operands)
+        missing = np.isnan(result)
+        if not missing.any():
+            return result
+        return np.where(missing, _CANONICAL_NAN, np.asarray(result).view(np.uint32)).view(np.float32)
+
+    return apply
 
 
 def floordiv(a: Array, b: Array) -> Array:
