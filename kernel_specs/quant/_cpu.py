@@ -9,7 +9,7 @@ from typing import Any
 
 import tilelang.cpu.language as T
 
-from kernel_specs.quant._expressions import e2m1_code
+from kernel_specs.quant._expressions import e2m1_top, is_nan
 
 _INFINITY = 0x7F800000
 
@@ -95,11 +95,9 @@ def encoded(value: Any, dtype: str) -> Any:
     counted = T.reinterpret(limited + T.float32(step), "uint32") - T.reinterpret(T.float32(step), "uint32")
     code = T.if_then_else(limited < smallest, counted, normal) if fmt.bias < 127 else normal
     signed = code | (bits >> (32 - 8 * (1 if fmt.sign == 0x80 else 2))) & fmt.sign
-    return T.cast(T.if_then_else(value == value, signed, T.uint32(fmt.nan)), fmt.storage)
+    return T.cast(T.if_then_else(is_nan(value), T.uint32(fmt.nan), signed), fmt.storage)
 
 
 def encoded_e2m1(value: Any) -> Any:
     """The four bits of a float32 in e2m1, as uint32: to nearest even, saturating; NaN gives 7."""
-    code = ((e2m1_code(value) & 7) + 6) & 7
-    sign = (T.reinterpret(value, "uint32") >> 28) & 8
-    return T.if_then_else(value == value, code | sign, T.uint32(7))
+    return T.if_then_else(is_nan(value), T.uint32(7), e2m1_top(value) >> 28)

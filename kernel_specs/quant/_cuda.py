@@ -4,6 +4,8 @@ from typing import Any
 
 import tilelang.language as T
 
+from kernel_specs.quant._expressions import e2m1_top
+
 
 def is_aligned(*tensors: Any) -> Any:
     """Whether all tensors begin at multiples of 16 bytes."""
@@ -11,3 +13,22 @@ def is_aligned(*tensors: Any) -> Any:
     for tensor in tensors:
         address = address | T.call_extern("int64", "__cvta_generic_to_global", T.address_of(tensor[0]))
     return address % 16 == 0
+
+
+def e2m1_word(values: Any, first: Any) -> Any:
+    """Eight e2m1 codes, of `values` from `first` on, as one uint32; the first is lowest.
+
+    Leading bytes, which begin with a code, are gathered by byte permutations: one instruction an element.
+    """
+    tops = [e2m1_top(values[first + i]) for i in range(8)]
+    low, high = _leading_bytes(tops[0::2]), _leading_bytes(tops[1::2])
+    return ((low >> 4) & T.uint32(0x0F0F0F0F)) | (high & T.uint32(0xF0F0F0F0))
+
+
+def _leading_bytes(words: list[Any]) -> Any:
+    a, b, c, d = words
+    return _permuted(_permuted(a, b, 0x0073), _permuted(c, d, 0x0073), 0x5410)
+
+
+def _permuted(low: Any, high: Any, selector: int) -> Any:
+    return T.call_extern("uint32", "__byte_perm", low, high, T.uint32(selector))

@@ -19,6 +19,11 @@ def bits(value: Any) -> Any:
     return T.reinterpret(value, "int32")
 
 
+def is_nan(value: Any) -> Any:
+    """Whether a float32 is no number, by its bits: TVM folds ``value == value`` to true."""
+    return bits(value) & 0x7FFFFFFF > _EXPONENT
+
+
 def from_bits(value: Any) -> Any:
     """The float32 with these bits."""
     return T.reinterpret(T.cast(value, "int32"), "float32")
@@ -42,33 +47,19 @@ def inverse_power_of_two(byte: Any) -> Any:
     return from_bits(T.max((254 - byte) << 23, 1 << 22))
 
 
-def e2m1_code(value: Any) -> Any:
-    """A uint32 whose low three bits are the magnitude of `value` in e2m1, plus 2 modulo 8. NaN counts as 6.
+def e2m1_top(value: Any) -> Any:
+    """A uint32 whose four leading bits are `value` in e2m1: to nearest even, saturating; canonical NaN gives 6.
 
     The magnitude, limited to 6, is added to 2**22 times its own power of two (at least 1): the sum's last place
-    is half of that power, so one addition rounds to nearest even at every scale. The sum's low bits then
-    count halves of that power (0 to 4); its exponent, shifted to stand for 2 codes a power, completes the code.
+    is half of that power, so one addition rounds to nearest even at every scale. The sum's low bits count
+    halves of that power (0 to 4), and two codes belong to each power, so the code is those bits plus twice the
+    exponent, modulo 16, less a constant. One multiplication shifts both to the top and adds them.
     """
     magnitude = T.min(T.abs(value), T.float32(6.0))
     power = T.reinterpret(T.max(T.reinterpret(magnitude, "uint32") & _EXPONENT, 0x3F800000), "float32")
     total = T.reinterpret(power * T.float32(4194304.0) + magnitude, "uint32")
-    return total + (total >> 22)
-
-
-def e2m1_word(values: Any, first: Any) -> Any:
-    """Eight e2m1 codes, of `values` from `first` on, as one uint32; the first is lowest."""
-    word = T.uint32(0)
-    for i in range(8):
-        value = values[first + i]
-        sign_and_junk = (T.reinterpret(value, "uint32") >> 28) & T.uint32(0xFFFFFFF8)
-        word = word | ((e2m1_code(value) & 7 | sign_and_junk) << (4 * i))
-    return word
-
-
-def e2m1_finished(word: Any) -> Any:
-    """`e2m1_word` without the 2 that each code has too much."""
-    signs = T.uint32(0x88888888)
-    return (((word | signs) - T.uint32(0x22222222)) & ~signs) | (word & signs)
+    shifted = total * T.uint32((1 << 28) + (1 << 6)) + T.uint32(0x60000000)
+    return shifted | (T.reinterpret(value, "uint32") & T.uint32(0x80000000))
 
 
 def e2m1_value(word: Any, index: Any) -> Any:
@@ -177,7 +168,7 @@ def rounded_stochastically(value: Any, random: Any, fmt: str) -> Any:
     signed = T.reinterpret(
         T.reinterpret(rounded, "uint32") | (T.reinterpret(value, "uint32") & T.uint32(0x80000000)), "float32"
     )
-    return signed if fmt == "e2m1" else T.if_then_else(value == value, signed, value)
+    return signed if fmt == "e2m1" else T.if_then_else(is_nan(value), value, signed)
 
 
 @T.macro

@@ -11,7 +11,7 @@ from typing import Any
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
-from kernel_specs.quant import _expressions
+from kernel_specs.quant import _cuda, _expressions
 from kernel_specs.quant._formats import PACK, STORAGE
 from kernel_specs.quant.per_token_cast._program import Plan, plan_of, program
 from tkc.model import Specialization, Target
@@ -222,9 +222,7 @@ def _store(shares, plan, x, out, row, slot, values):
         count = vector // 8
         packed = T.alloc_local((count,), "uint32")
         for v in T.unroll(count):
-            packed[v] = _expressions.e2m1_word(values, 8 * v)
-        for v in T.unroll(count):
-            packed[v] = _expressions.e2m1_finished(packed[v])
+            packed[v] = _cuda.e2m1_word(values, 8 * v)
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(count):
                 _words(out)[row, slot * count + v] = packed[v]
