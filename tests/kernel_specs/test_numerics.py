@@ -11,6 +11,8 @@ from tkc.interpret.check import check_variant
 from tkc.model import Specialization, Target
 from tkc.registry import CatalogEntry, load_catalog
 
+pytestmark = pytest.mark.level1
+
 TARGETS = tuple(Target.parse(name) for name in ("sm90", "sm100", "ascend950", "cpu"))
 
 

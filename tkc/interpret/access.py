@@ -11,7 +11,7 @@ import numpy as np
 
 from tkc.interpret.dtypes import E2M1, Array, ElementType
 from tkc.interpret.errors import InterpretError
-from tkc.interpret.frame import Evaluate, Frame, any_active, bits_equal
+from tkc.interpret.frame import LEAD_AXES, Evaluate, Frame, any_active, bits_equal
 from tkc.interpret.memory import Level, Memory
 
 
@@ -40,14 +40,17 @@ class BufferView:
 
     def dims(self, frame: Frame) -> tuple[int, ...]:
         """Sizes of the dimensions."""
-        return tuple(dim if type(dim) is int else uniform_int(dim(frame), self.name) for dim in self.shape)  # type: ignore[operator]
+        return tuple(self._number(frame, dim) for dim in self.shape)
 
     def steps(self, frame: Frame) -> tuple[int, ...]:
         """Strides, in elements."""
         if self.strides:
-            return tuple(s if type(s) is int else uniform_int(s(frame), self.name) for s in self.strides)  # type: ignore[operator]
+            return tuple(self._number(frame, step) for step in self.strides)
         dims = self.dims(frame)
         return tuple(math.prod(dims[axis + 1 :]) for axis in range(len(dims)))
+
+    def _number(self, frame: Frame, value: Evaluate | int) -> int:
+        return value if isinstance(value, int) else uniform_int(value(frame), self.name)
 
     def memory_of(self, frame: Frame) -> Memory:
         """The memory, with one row for all threads where a tile-level loop needs that."""
@@ -65,8 +68,7 @@ class BufferView:
         """The elements at `indices`. Lanes outside the buffer are pointed at element 0 and marked."""
         memory = self.memory_of(frame)
         flat = memory.row_offset(frame, self.element.bits)
-        start = self.offset if type(self.offset) is int else uniform_int(self.offset(frame), self.name)  # type: ignore[operator]
-        if start:
+        if start := self._number(frame, self.offset):
             flat = flat + np.int64(start)
         outside = None
         for index, size, step in zip(indices, self.dims(frame), self.steps(frame), strict=True):
@@ -109,12 +111,16 @@ def load(frame: Frame, view: BufferView, indices: Sequence[Array], *, guarded: G
 def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array, *, guarded: Guards = True) -> None:
     """Write one element a lane; the last lane wins. Device memory outside a buffer is not written."""
     memory = view.memory_of(frame)
-    if memory.level is Level.THREAD and not frame.tile and _per_thread(frame.mask, value, *indices):
-        memory.spread(frame.num_threads)
-    elif memory.level is Level.BLOCK and memory.scope == "local.fragment":
-        for part in (*indices, value):
-            if not frame.tile:
-                _block_level(frame, view, part)
+    one_row = memory.level is Level.THREAD and memory.lead[1] == 1
+    if (one_row or memory.scope == "local.fragment") and not frame.tile:
+        differs = any(_differs_between_threads(part) for part in (frame.mask, value, *indices))
+        if differs and one_row:
+            memory.spread(frame.num_threads)
+        elif differs:
+            raise InterpretError(
+                f"fragment {view.name} belongs to the block, and its threads write it differently. "
+                "Use T.alloc_local for what each thread has of its own"
+            )
     place = view.locate(frame, indices)
     outside = check_outside(frame, place, writing=True, guarded=guarded)
     if frame.sanitizer is not None:
@@ -122,21 +128,11 @@ def store(frame: Frame, view: BufferView, indices: Sequence[Array], value: Array
     write(frame, place, value, outside)
 
 
-def _block_level(frame: Frame, view: BufferView, value: Array) -> None:
-    frame_value = np.asarray(value)
-    if (
-        frame_value.ndim > 1
-        and frame_value.shape[1] > 1
-        and not bits_equal(frame_value, np.broadcast_to(frame_value[:, :1], frame_value.shape))
-    ):
-        raise InterpretError(
-            f"fragment {view.name} belongs to the block, and its threads write it with different values or indices. "
-            "Use T.alloc_local for what each thread has of its own"
-        )
-
-
-def _per_thread(*values: Array | None) -> bool:
-    return any(value is not None and np.ndim(value) > 1 and np.shape(value)[1] > 1 for value in values)
+def _differs_between_threads(value: Array | None) -> bool:
+    if value is None or np.ndim(value) < LEAD_AXES or np.shape(value)[1] == 1:
+        return False
+    array = np.asarray(value)
+    return not bits_equal(array, np.broadcast_to(array[:, :1], array.shape))
 
 
 def check_outside(frame: Frame, place: Place, *, writing: bool, guarded: Guards = True) -> Array | None:

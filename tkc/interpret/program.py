@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tkc.interpret import dtypes
+from tkc.interpret.arguments import bind
 from tkc.interpret.dtypes import Array
 from tkc.interpret.errors import FaultError, InterpretError
 from tkc.interpret.frame import Execute, Frame
-from tkc.interpret.memory import Level, Memory, level_of
+from tkc.interpret.memory import Level, level_of
 from tkc.interpret.sanitizer import Sanitizer
 from tkc.interpret.translate import Node, Semantics, Translator, one_line
 
@@ -110,7 +110,7 @@ class Program:
         """Run the whole grid on these arguments: see `interpret`."""
         sanitizer = Sanitizer(self.name, auto_barriers=self.translator.semantics.barriers) if sanitize else None
         launch = Frame(np.zeros(1, np.int64), (1, 1, 1), sanitizer, self.translator.semantics.guards)
-        self._bind(launch, arguments, sanitizer, frozenset(unwritten))
+        bind(self.name, self.function, self.translator, launch, arguments, frozenset(unwritten))
         with np.errstate(all="ignore"):
             try:
                 extents = [int(np.asarray(extent(launch)).flat[0]) for _, extent, _ in self.grid]
@@ -144,107 +144,6 @@ class Program:
             sizes.append(elements * (count if level_of(view.scope) is Level.THREAD else 1))
         per_block = sum(sizes) * (4 if sanitizer else 1) + 8 * max(sizes) + 64 * count
         return max(1, chunk_bytes // per_block)
-
-    def _bind(
-        self, frame: Frame, arguments: Sequence[Any], sanitizer: Sanitizer | None, unwritten: frozenset[str]
-    ) -> None:
-        parameters = list(self.function.params)
-        if len(arguments) != len(parameters):
-            names = ", ".join(self._name(parameter) for parameter in parameters)
-            raise InterpretError(f"{self.name} takes {len(parameters)} arguments ({names}); got {len(arguments)}")
-        if unknown := unwritten - {self._name(parameter) for parameter in parameters}:
-            raise InterpretError(f"{self.name} has no parameter {min(unknown)!r}")
-        sizes: dict[int, tuple[int, str]] = {}
-        for parameter, argument in zip(parameters, arguments, strict=True):
-            if parameter in self.function.buffer_map:
-                if argument is not None:
-                    self._bind_tensor(frame, self.function.buffer_map[parameter], argument, sizes, sanitizer, unwritten)
-            else:
-                self._bind_number(frame, parameter, argument)
-
-    def _name(self, parameter: Node) -> str:
-        buffer = self.function.buffer_map.get(parameter)
-        return str(buffer.name if buffer is not None else parameter.name)
-
-    def _bind_number(self, frame: Frame, parameter: Node, argument: Any) -> None:
-        kind = dtypes.parse(str(parameter.dtype)).numpy
-        if not isinstance(argument, bool | int | float):
-            raise InterpretError(f"{self.name}: {parameter.name} is {type(argument).__name__}, expected a number")
-        if kind.kind in "iu" and not np.iinfo(kind).min <= argument <= np.iinfo(kind).max:
-            raise InterpretError(f"{self.name}: {parameter.name} is {argument}, which {kind} does not hold")
-        frame.set(
-            self.translator.slots[parameter],
-            dtypes.convert(np.asarray(argument, None if kind.kind in "iub" else np.float64), kind)[()],
-        )
-
-    def _bind_tensor(
-        self,
-        frame: Frame,
-        buffer: Node,
-        tensor: Any,
-        sizes: dict[int, tuple[int, str]],
-        sanitizer: Sanitizer | None,
-        unwritten: frozenset[str],
-    ) -> None:
-        view = self.translator.view(buffer)
-        raw, found = tensor_bytes(tensor)
-        if found != view.element and not _same_storage(found, view.element):
-            raise InterpretError(f"{self.name}: {view.name} has dtype {found.name}; expected {view.element.name}")
-        if tensor.dim() != len(buffer.shape):
-            raise InterpretError(
-                f"{self.name}: {view.name} has {tensor.dim()} dimensions; expected {len(buffer.shape)}"
-            )
-        for what, expected, got in (
-            ("size", buffer.shape, tensor.shape),
-            ("stride", buffer.strides, tensor.stride()),
-        ):
-            for axis, (want, have) in enumerate(zip(expected, got, strict=bool(len(expected)) or what == "size")):
-                if what == "stride" and tensor.shape[axis] <= 1:
-                    have = _harmless_stride(want, have)
-                self._match(frame, f"{view.name}: {what} of dimension {axis}", want, int(have), sizes)
-        memory = Memory.of_tensor(view.name, raw, tensor.data_ptr())
-        if sanitizer is not None:
-            sanitizer.watch(memory, self.translator.narrowest[view.memory], written=view.name not in unwritten)
-        frame.memories[view.memory] = memory
-
-    def _match(self, frame: Frame, what: str, want: Node, have: int, sizes: dict[int, tuple[int, str]]) -> None:
-        """Bind a symbol to a size, or compare the size with what is known."""
-        if type(want).__name__ != "Var":
-            expected = int(np.asarray(self.translator.expr(want)(frame)).flat[0])
-            if expected != have:
-                raise InterpretError(f"{self.name}: {what} is {have}; expected {expected}")
-            return
-        slot = self.translator.slots[want]
-        known, where = sizes.setdefault(slot, (have, what))
-        if known != have:
-            raise InterpretError(f"{self.name}: {what} is {have}; {where} says that {want.name} is {known}")
-        frame.set(slot, np.dtype(str(want.dtype)).type(have))
-
-
-def _harmless_stride(want: Node, have: int) -> int:
-    return int(want.value) if type(want).__name__ == "IntImm" else have
-
-
-def _same_storage(found: dtypes.ElementType, wanted: dtypes.ElementType) -> bool:
-    """Whether a tensor may stand for a type that PyTorch has no name for: bytes for packed 4-bit floats."""
-    return {found.name, wanted.name} <= {"int8", "uint8", "float4_e2m1fn", "bool"}
-
-
-def tensor_bytes(tensor: Any) -> tuple[Array, dtypes.ElementType]:
-    """The bytes that a tensor's elements lie in, from its first to its last, and its element type."""
-    import torch
-
-    if not isinstance(tensor, torch.Tensor):
-        raise InterpretError(f"got {type(tensor).__name__}, expected a PyTorch tensor")
-    if tensor.device.type != "cpu":
-        raise InterpretError(f"got a tensor on {tensor.device}, expected one on the CPU")
-    name = str(tensor.dtype).removeprefix("torch.")
-    element = dtypes.parse({"float4_e2m1fn_x2": "uint8"}.get(name, name))
-    reach = (
-        0 if not tensor.numel() else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    )
-    flat = tensor.detach().as_strided((reach,), (1,), tensor.storage_offset())
-    return flat.view(torch.uint8).numpy(), element
 
 
 def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int], dict[Any, Node]]:
