@@ -30,10 +30,12 @@ class Miss:
     Attributes:
         reason: what was looked for and what was found; one line for each layer that was asked.
         damaged: whether something was there, and was not what its digest says.
+        absent: whether there is certainly nothing under that name.
     """
 
     reason: str
     damaged: bool = False
+    absent: bool = False
 
     def __bool__(self) -> bool:
         return False
@@ -94,11 +96,11 @@ class Bucket:
         Raises StoreError if the store as a whole must not be loaded from. Creates and changes nothing.
         """
         if not self._trust.require(self._folder):
-            return Miss(f"{self._kind} {name.short} is not there: no folder {self._folder}")
+            return Miss(f"{self._kind} {name.short} is not there: no folder {self._folder}", absent=True)
         try:
             content, status = files.read(self._path_of(name))
         except FileNotFoundError:
-            return Miss(f"{self._kind} {name.short} is not there")
+            return Miss(f"{self._kind} {name.short} is not there", absent=True)
         except OSError as error:
             return Miss(f"{self._kind} {name.short} cannot be read: {error.strerror or error}")
         if complaint := self._trust.complaint(status):
@@ -114,7 +116,7 @@ class Bucket:
         if self._staging is None or isinstance(content, Miss) or time.time() - content.status.st_mtime < STAMP_S:
             return content
         if not files.touch(self._path_of(name)):
-            return Miss(f"{self._kind} {name.short} is not there: it has just been removed")
+            return Miss(f"{self._kind} {name.short} is not there: it has just been removed", absent=True)
         return content
 
     def damaged(self, name: Digest, content: Content, reason: str) -> Miss:
@@ -153,6 +155,13 @@ class Bucket:
             with suppress(OSError):
                 status = entry.stat()
                 yield EntryStatus(name, status.st_size, status.st_blocks * 512, status.st_mtime)
+
+    def strays(self) -> Iterator[str]:
+        """The path of whatever lies among the entries and is none."""
+        known = {entry.path for _, entry in self.entries()}
+        for folder in sorted(_scan(self._folder), key=lambda entry: entry.name):
+            below = _scan(folder.path) if folder.is_dir(follow_symlinks=False) else [folder]
+            yield from sorted(entry.path for entry in below if entry.path not in known)
 
     def entries(self) -> Iterator[tuple[Digest, os.DirEntry[str]]]:
         """Every entry, lazily and unverified, one folder at a time. Skips what is no entry, or vanishes."""

@@ -145,6 +145,11 @@ class Store:
             raise StoreDamagedError(f"store {self.root}: {data.reason}. Build again what needs it")
         return data
 
+    def blob_flaw(self, digest: Digest) -> Miss | None:
+        """Return why the blob cannot be used, or None if it is there and verified just now."""
+        data = self._blobs.read(digest)
+        return data if isinstance(data, Miss) else None
+
     def blob_path(self, digest: Digest) -> Path:
         """Where the blob is, if it is here."""
         return Path(self._layout.blob(digest))
@@ -351,6 +356,11 @@ class Store:
     def keys(self) -> Iterator[Digest]:
         """The key of every manifest, readable or not."""
         return (name for name, _ in self._action_bucket.entries())
+
+    def strays(self) -> Iterator[Path]:
+        """Whatever lies among the entries and is none: nothing reads it, and no gc removes it."""
+        for bucket in (self._blob_bucket, self._action_bucket, self._ref_bucket):
+            yield from map(Path, bucket.strays())
 
     def describe(self) -> str:
         """Say where the store is, what may be done with it and what it holds; changes nothing.

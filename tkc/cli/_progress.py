@@ -40,6 +40,10 @@ class Bar:
         """One more is done."""
         self._progress.advance(self._task)
 
+    def at(self, done: int, total: int) -> None:
+        """So many of so many are done."""
+        self._progress.update(self._task, completed=done, total=total)
+
     def doing(self, text: str) -> None:
         """Say what is being done now."""
         self._progress.update(self._task, doing=text)

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_GRID = "deepseek-v3"
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """A callback that reads an option's word, or words, and turns a refusal into a usage error."""
 
     def callback(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
@@ -37,7 +37,7 @@ def targets_option(function: F) -> F:
     return click.option(
         "--target",
         "targets",
-        callback=_parsed(Target.parse),
+        callback=parsed(Target.parse),
         multiple=True,
         metavar="NAME",
         help=f"{', '.join(TARGET_NAMES)}, or any smNN. May be repeated. Default: this machine's device, else cpu.",
@@ -48,7 +48,7 @@ def target_option(function: F) -> F:
     """``--target``, once."""
     return click.option(
         "--target",
-        callback=_parsed(Target.parse),
+        callback=parsed(Target.parse),
         metavar="NAME",
         help=f"{', '.join(TARGET_NAMES)}, or any smNN. Default: this machine's device, else cpu.",
     )(function)
@@ -58,7 +58,7 @@ def host_option(function: F) -> F:
     """``--host``."""
     return click.option(
         "--host",
-        callback=_parsed(Host.parse),
+        callback=parsed(Host.parse),
         metavar="NAME",
         help=f"CPU architecture of the machines that load the artifacts: {', '.join(HOST_NAMES)}. Default: this one's.",
     )(function)
