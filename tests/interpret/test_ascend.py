@@ -49,3 +49,16 @@ def test_a_simt_function_has_threads_of_its_own_inside_a_persistent_loop():
         x, y = torch.randn(size), torch.zeros(size)
         interpret(persistent_simt(), x, y, backend="ascend", sanitize=True, unwritten=("y",))
         assert torch.equal(y, x * 2)
+
+
+@T.prim_func
+def vectors_of_a_thread(x: T.Tensor[(64, 4), "float32"], y: T.Tensor[(64, 4), "float32"]):
+    with T.Kernel(1), T.SimtVF(threads=64):
+        for i in T.vectorized(4):
+            y[T.get_thread_binding(), i] = x[63 - T.get_thread_binding(), i]
+
+
+def test_a_thread_of_a_simt_function_keeps_its_index_inside_a_loop():
+    x, y = torch.randn(64, 4), torch.zeros(64, 4)
+    interpret(vectors_of_a_thread, x, y, backend="ascend", sanitize=True)
+    assert torch.equal(y, x.flip(0))

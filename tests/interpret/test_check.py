@@ -9,6 +9,7 @@ import tilelang.language as T
 import torch
 
 from tkc.errors import TargetError
+from tkc.grids import load_grid
 from tkc.interpret.check import check, check_variant
 from tkc.model import (
     Backend,
@@ -23,7 +24,7 @@ from tkc.model import (
     Tolerance,
     VarAxis,
 )
-from tkc.registry import Catalog, CatalogEntry
+from tkc.registry import Catalog, CatalogEntry, find_entry
 
 SM90 = Target.parse("sm90")
 FACTORS = (2, 3)
@@ -155,3 +156,14 @@ def test_checking_a_catalogue_visits_every_specialization_of_the_targets_that_a_
     results = list(check(catalog, ["demo"], [SM90, Target.parse("cpu")], [ModelDims("any", 64)]))
     assert len(results) == len(FACTORS) * 3
     assert {r.variant for r in results} == {"sm90, interpreted"}
+
+
+@pytest.mark.parametrize("name", ["transpose.batched_transpose", "quant.per_token_cast"])
+def test_running_loops_all_at_once_changes_no_bit(name, monkeypatch):
+    """The same kernel with every thread-level loop run one iteration after another."""
+    one = find_entry(name)
+    specialization = one.spec.specializations(load_grid("smoke"))[0]
+    assert all(result.ok for result in check_variant(one, specialization, SM90))
+    monkeypatch.setattr("tkc.interpret.loops.iterations_are_independent", lambda loop: False)
+    results = check_variant(one, specialization, SM90)
+    assert results and all(result.ok for result in results)

@@ -181,7 +181,7 @@ def scratch_of_an_iteration(x: T.Tensor[(64,), "float32"], out: T.Tensor[(64,), 
 
 def test_locals_of_a_parallel_loop_belong_to_its_iterations():
     x, out = torch.randn(64), torch.zeros(64)
-    interpret(scratch_of_an_iteration, x, out)
+    interpret(scratch_of_an_iteration, x, out, sanitize=True)
     factor = torch.tensor([1.0, 3.0, 6.0, 10.0]).repeat(16)
     torch.testing.assert_close(out, x * factor)
 

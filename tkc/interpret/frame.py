@@ -107,7 +107,7 @@ class Frame:
         """What a variable holds."""
         value, depth = self.variables[slot]
         if isinstance(value, ThreadIndex):
-            value = self.thread_index(value.dim)
+            value, depth = self.thread_index(value.dim), self.depth
         value = self.lift(value, depth) if not isinstance(value, tuple) else tuple(self.lift(v, depth) for v in value)
         return self.one_thread(value, f"variable {name}") if self.tile else value
 
