@@ -70,7 +70,7 @@ def read_cubin(data: bytes) -> CubinInfo:
 
 def cubin_capability(data: bytes) -> int:
     """The compute capability that a cubin is for, such as 90 or 103, from its ELF header alone."""
-    (flags,) = struct.unpack_from("<I", data, 48)
+    flags: int = struct.unpack_from("<I", data, 48)[0]
     abi_version = data[8]
     return (flags >> 8) & 0xFF if abi_version >= 8 else flags & 0xFF
 
