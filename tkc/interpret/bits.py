@@ -8,6 +8,7 @@ import numpy as np
 
 from tkc.interpret import dtypes
 from tkc.interpret.dtypes import Array
+from tkc.interpret.errors import InterpretError
 from tkc.interpret.frame import Evaluate
 from tkc.interpret.translate import Node, Translator, call
 
@@ -26,7 +27,9 @@ def reinterpret(value: Any, to: dtypes.ElementType) -> Any:
     lanes = value if isinstance(value, tuple) else (value,)
     whole = to_bytes(lanes)
     if whole.shape[-1] * 8 != to.bits * to.lanes:
-        raise TypeError(f"reinterpret {whole.shape[-1]} bytes as {to}")
+        raise InterpretError(
+            f"reinterpret of {whole.shape[-1]} bytes as {to.name} x {to.lanes}, which has another size"
+        )
     return from_bytes(whole, to)
 
 

@@ -106,10 +106,17 @@ def _running(value: Array, axis: int, combine: Callable[..., Array], reverse: bo
     return np.moveaxis(stacked, 0, axis)
 
 
+def _kind_of(translator: Translator, view: BufferView) -> str:
+    """What a reducer does with its contributions."""
+    if view.memory not in translator.reducers:
+        raise translator.unsupported(f"the reducer {view.name}, which T.alloc_reducer did not make")
+    return translator.reducers[view.memory]
+
+
 @call("tl.tileop.reducer_init")
 def _reducer_init(translator: Translator, node: Node) -> Evaluate:
     target = translator.region(node.args[0])
-    kind = translator.reducers[target.view.memory]
+    kind = _kind_of(translator, target.view)
     start = translator.expr(node.args[1]) if len(node.args) > 1 else constant(None)
     element = target.view.element.numpy
 
@@ -125,7 +132,7 @@ def _reducer_init(translator: Translator, node: Node) -> Evaluate:
 @call("tl.reducer_update")
 def _reducer_update(translator: Translator, node: Node) -> Evaluate:
     pointer, value = translator.pointer(node.args[0]), translator.expr(node.args[1])
-    kind = translator.reducers[pointer.view.memory]
+    kind = _kind_of(translator, pointer.view)
 
     def evaluate(frame: Frame) -> None:
         indices = tuple(index(frame) for index in pointer.indices)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tkc.interpret.dtypes import Array, convert, is_float, widen
+from tkc.interpret.errors import UnsupportedError
 
 _CANONICAL_NAN = np.uint32(0x7FFFFFFF)
 
@@ -139,7 +140,7 @@ def shift_right(a: Array, b: Array) -> Array:
 def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
     """a * b + c, rounded once (float32 through exact products in float64 and a round-to-odd sum)."""
     if a.dtype == np.float64:
-        raise TypeError("fused multiply-add of float64")
+        raise UnsupportedError("a fused multiply-add of float64")
     x, y, z = (widen(v).astype(np.float64) for v in (a, b, c))
     return convert(_to_odd(x * y, z).astype(np.float32), a.dtype)
 
