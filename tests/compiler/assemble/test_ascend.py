@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import compile_in
 
 from tkc.compiler import CompileOptions, Tools, Unit, assemble, lower, lower_action, probe
 from tkc.errors import CompileError, ToolchainError
@@ -26,7 +27,6 @@ with calls.open("a") as file:
 if pathlib.Path({failure!r}).exists():
     print("error: no such instruction", file=sys.stderr)
     raise SystemExit(3)
-included = pathlib.Path("common.h").exists()
 pathlib.Path(sys.argv[-1]).write_bytes(b"made by " + pathlib.Path(sys.argv[0]).name.encode())
 """
 
@@ -140,3 +140,15 @@ def test_another_bisheng_is_another_toolchain(cann: Path, unit: MakeUnit, stamps
     with (cann / "bin" / "bisheng").open("a") as program:
         program.write("# changed\n")
     assert probe(made.target, made.host, made.options, stamps_dir=stamps_dir).toolchain != before
+
+
+@pytest.mark.level1
+@pytest.mark.usefixtures("cann")
+@pytest.mark.parametrize("host", ["x86_64", "aarch64"])
+def test_the_binary_is_embedded_in_a_library_for_either_host(
+    unit: MakeUnit, stamps_dir: Path, tmp_path: Path, host: str
+) -> None:
+    made = unit("ascend950", host)
+    tools = probe(made.target, made.host, made.options, stamps_dir=stamps_dir)
+    library = compile_in(made, tools, tmp_path / "out").library.read_bytes()
+    assert library.startswith(b"\x7fELF") and b"made by ld.lld" in library
