@@ -24,6 +24,11 @@ def is_nan(value: Any) -> Any:
     return bits(value) & 0x7FFFFFFF > _EXPONENT
 
 
+def canonical(value: Any) -> Any:
+    """A float32 with the one NaN that CUDA's arithmetic gives in place of any, so that hosts agree on hashes."""
+    return T.if_then_else(is_nan(value), from_bits(0x7FFFFFFF), value)
+
+
 def from_bits(value: Any) -> Any:
     """The float32 with these bits."""
     return T.reinterpret(T.cast(value, "int32"), "float32")

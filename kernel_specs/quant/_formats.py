@@ -47,7 +47,7 @@ class Recipe:
 def recipes(dims: ModelDims) -> Iterator[Recipe]:
     """The quantisation recipes of a model. Raises SpecError for one that is not ``fmt:block:scale``."""
     for text in dims.quant:
-        fmt, width, sf = (text.split(":") + ["", ""])[:3]
+        fmt, width, sf = [*text.split(":"), "", ""][:3]
         if fmt not in LARGEST:
             raise SpecError(f"recipe {text!r} of {dims.name}: {unknown_name('format', fmt, LARGEST)}")
         if sf not in SF_KINDS:

@@ -16,7 +16,8 @@ _DTYPES = {
 def sf_shape(num_tokens: int, hidden: int, block: tuple[int, int], kind: str) -> tuple[int, int]:
     """Shape of the scale factors of a ``[num_tokens, hidden]`` tensor in blocks of `block` rows and columns.
 
-    Packed ones (`kind` ue8m0) hold 4 bytes a word: of neighbours in a row, or in a column if blocks are one column wide.
+    Packed ones (`kind` ue8m0) hold 4 bytes a word, of neighbours in a row, or in a column if blocks are one column
+    wide.
     """
     rows, columns = -(-num_tokens // block[0]), -(-hidden // block[1])
     if kind != "ue8m0":

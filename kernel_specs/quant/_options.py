@@ -78,8 +78,9 @@ def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int 
 
 
 def aligned_rows(x: torch.Tensor) -> torch.Tensor:
-    """`x`, or a copy of it if its rows do not begin at multiples of 16 bytes from each other."""
-    return x if x.stride(0) * x.element_size() % 16 == 0 and x.stride(1) == 1 else _copied(x)
+    """`x`, or a copy of it if its rows do not begin at multiples of 16 bytes from each other (below 2**31 elements)."""
+    stride = x.stride(0)
+    return x if stride * x.element_size() % 16 == 0 and stride < 1 << 31 and x.stride(1) == 1 else _copied(x)
 
 
 def _copied(x: torch.Tensor) -> torch.Tensor:

@@ -124,7 +124,7 @@ def read_sf(sf: torch.Tensor, rows: int, columns: int, along_columns: bool = Fal
         return sf[:rows, :columns].float()
     if along_columns:
         return read_sf(sf.t(), columns, rows).t()
-    words = torch.empty(sf.shape, dtype=sf.dtype, device=sf.device).copy_(sf)  # row-major, dimensions of size 1 included
+    words = torch.empty(sf.shape, dtype=sf.dtype, device=sf.device).copy_(sf)  # row-major, whatever its strides
     byte = words.view(torch.uint8)[:rows, :columns]
     return _power_of_two(byte)
 
@@ -172,6 +172,11 @@ def stochastic_words(x: torch.Tensor, words: int = 1) -> torch.Tensor:
     return torch.stack([word ^ (word >> 11) for word in found], dim=-1)
 
 
+def canonical(x: torch.Tensor) -> torch.Tensor:
+    """float32 `x` with the NaN that CUDA's arithmetic gives in place of any other: hashes are of bits."""
+    return torch.where(x.isnan(), 0x7FFFFFFF, x.contiguous().view(torch.int32)).int().view(torch.float32)
+
+
 def round_stochastically(x: torch.Tensor, words: torch.Tensor, fmt: str) -> torch.Tensor:
     """float32 `x` ``[n]`` rounded to a neighbour in `fmt`, as float32; saturates, keeps NaN (e2m1: 6).
 
@@ -210,13 +215,11 @@ def _times(x: torch.Tensor, factor: int) -> torch.Tensor:
     return (low * factor + (((high * factor) & 0xFFFF) << 16)) & _MASK
 
 
-
-
 # --- values to check with --------------------------------------------------------------------------
 
 
 def random_values(rows: int, columns: int, generator: torch.Generator, infinities: bool) -> torch.Tensor:
-    """Normal values whose scale differs by row and by element, with zeros, ties, NaN and maybe infinities among them."""
+    """Normal values whose scale differs by row and by element; among them zeros, ties, NaN and maybe infinities."""
     x = torch.randn(rows, columns, generator=generator)
     x *= 2.0 ** torch.randint(-3, 4, (rows, columns), generator=generator)
     x *= 2.0 ** torch.randint(-40, 40, (rows, 1), generator=generator)

@@ -55,6 +55,4 @@ def _check_stochastic(x: torch.Tensor, dtype: torch.dtype, names: tuple[str | No
             argument="stochastic_rounding",
         )
     if x.numel() % 4:
-        raise ArgumentError(
-            f"x has {x.numel()} elements; stochastic rounding needs a multiple of 4", argument="x"
-        )
+        raise ArgumentError(f"x has {x.numel()} elements; stochastic rounding needs a multiple of 4", argument="x")

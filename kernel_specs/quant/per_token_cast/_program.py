@@ -46,7 +46,7 @@ def program(plan: Plan, body: Any) -> Any:
     columns = T.ceildiv(hidden, plan.width * PACK if plan.sf == "ue8m0" else plan.width)
     stored_out = hidden if plan.fmt == "e4m3" else T.floordiv(hidden, 2)
     sf_rows = num_tokens if plan.mode == "precomputed" else T.dynamic("sf_rows")
-    x_stride, out_stride = T.dynamic("x_stride", "int64"), T.dynamic("out_stride", "int64")
+    x_stride, out_stride = T.dynamic("x_stride"), T.dynamic("out_stride")
     x_type = T.StridedTensor[(num_tokens, stored), (x_stride, 1), STORAGE[plan.x].value]
     out_type = T.StridedTensor[(num_tokens, stored_out), (out_stride, 1), STORAGE[plan.fmt].value]
     sf_type = _sf_type("sf", (sf_rows, columns), plan.sf)
@@ -61,7 +61,7 @@ def program(plan: Plan, body: Any) -> Any:
 
 
 def _sf_type(name: str, shape: tuple[Any, Any], kind: str) -> Any:
-    strides = (T.dynamic(f"{name}_stride_m", "int64"), T.dynamic(f"{name}_stride_k", "int64"))
+    strides = (T.dynamic(f"{name}_stride_m"), T.dynamic(f"{name}_stride_k"))
     return T.StridedTensor[shape, strides, SF_STORAGE[kind].value]
 
 

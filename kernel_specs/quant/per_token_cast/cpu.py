@@ -116,6 +116,8 @@ def _write_sf(plan, sf, row, block, stored):
 def _write(plan, x, out, row, block, values):
     if plan.stochastic:
         hashed = T.alloc_var("uint32")
+        for i in T.serial(plan.width):
+            values[i] = _expressions.canonical(values[i])
         for four in T.serial(plan.width // 4):
             hashed = _expressions.stochastic_hash(values, 4 * four, block * (plan.width // 4) + four)
             _expressions.round_four(values, 4 * four, hashed, plan.fmt)

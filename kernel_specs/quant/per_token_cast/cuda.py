@@ -126,6 +126,11 @@ def _inside(shares: _Shares, plan: Plan, x: Any, row: Any, slot: Any) -> Any:
     return T.And(row < x.shape[0], slot * shares.config.vector < plan.hidden(x))
 
 
+def _wide(index: Any) -> Any:
+    """An index whose product with a stride does not overflow, by one instruction; strides themselves have 32 bits."""
+    return T.cast(index, "int64")
+
+
 def _words(packed: Any) -> Any:
     """The rows of a tensor of e2m1 pairs as words of eight elements; its row stride is a multiple of 8 bytes.
 
@@ -141,10 +146,10 @@ def _load(shares, plan, x, row, slot, raw, u):
     if _inside(shares, plan, x, row, slot):
         if plan.x == "e2m1":
             for v in T.vectorized(count):
-                raw[u, v] = _words(x)[row, slot * count + v]
+                raw[u, v] = _words(x)[_wide(row), slot * count + v]
         else:
             for v in T.vectorized(count):
-                raw[u, v] = x[row, slot * count + v]
+                raw[u, v] = x[_wide(row), slot * count + v]
     else:
         for v in T.vectorized(count):
             raw[u, v] = T.cast(0, raw.dtype)
@@ -208,9 +213,9 @@ def _store_sf(shares, plan, x, sf, row, slot, stored):
         for i in T.unroll(PACK.bit_length() - 1):
             word = word | T.shfl_xor(word, shares.lanes << i)
         if slot % (shares.lanes * PACK) == 0 and row < sf.shape[0] and exists:
-            sf[row, block // PACK] = word
+            sf[_wide(row), _wide(block // PACK)] = word
     elif slot % shares.lanes == 0 and row < sf.shape[0] and exists:
-        sf[row, block] = T.if_then_else(row < x.shape[0], stored, T.cast(0, sf.dtype))
+        sf[_wide(row), _wide(block)] = T.if_then_else(row < x.shape[0], stored, T.cast(0, sf.dtype))
 
 
 @T.macro
@@ -225,19 +230,21 @@ def _store(shares, plan, x, out, row, slot, values):
             packed[v] = _cuda.e2m1_word(values, 8 * v)
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(count):
-                _words(out)[row, slot * count + v] = packed[v]
+                _words(out)[_wide(row), slot * count + v] = packed[v]
     else:
         codes = T.alloc_local((vector,), "float8_e4m3fn")
         for v in T.vectorized(vector):
             codes[v] = T.cast(values[v], "float8_e4m3fn")
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(vector):
-                out[row, slot * vector + v] = codes[v]
+                out[_wide(row), slot * vector + v] = codes[v]
 
 
 @T.macro
 def _round_stochastically(shares, plan, slot, values):
     hashed = T.alloc_var("uint32")
+    for v in T.unroll(shares.config.vector):
+        values[v] = _expressions.canonical(values[v])
     for four in T.unroll(shares.config.vector // 4):
         hashed = _expressions.stochastic_hash(values, 4 * four, slot * (shares.config.vector // 4) + four)
         _expressions.round_four(values, 4 * four, hashed, plan.fmt)

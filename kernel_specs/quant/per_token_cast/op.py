@@ -66,14 +66,15 @@ def per_token_cast(
         data, x_sf = _options.aligned_rows(x[0]), x[1]
         assert x_block_size is not None
         x_name, run = QUANTISED[data.dtype], x_run(x_block_size[1])
+    shape = sf_shape(num_tokens, hidden, (1, num_per_channels), kind)
     if out is None:
-        shape = sf_shape(num_tokens, hidden, (1, num_per_channels), kind)
         quantised = _empty(fmt, num_tokens, hidden, data.device)
         sf = empty_sf(shape, kind, use_tma_aligned_col_major_sf, data.device)
     else:
         quantised, sf = out
         _options.check_given_sf(sf, use_tma_aligned_col_major_sf, "out")
-        _check_given(quantised, sf, num_tokens, "out")
+        _check_data(quantised, "out")
+        _check_sf(sf, shape, "out")
     if num_tokens and hidden:
         kernel = _KERNELS[
             data.device, get_pdl(), "cast", x_name, x_kind, run, fmt, num_per_channels, kind, bool(stochastic_cast)
@@ -107,12 +108,12 @@ def per_token_cast_with_sf_only(
     _options.check_block(fmt, num_per_channels)
     num_tokens, hidden = _options.plain_rows(x)
     _options.check_given_sf(out_sf, use_tma_aligned_col_major_sf, "out_sf")
+    shape = sf_shape(num_tokens, hidden, (1, num_per_channels), kind)
     if out_sf is None:
-        shape = sf_shape(num_tokens, hidden, (1, num_per_channels), kind)
         sf = empty_sf(shape, kind, use_tma_aligned_col_major_sf, x.device)
     else:
         sf = out_sf
-        _check_given(None, sf, num_tokens, "out_sf")
+        _check_sf(sf, shape, "out_sf")
     if num_tokens and hidden:
         rows = _options.aligned_rows(x)
         kernel = _KERNELS[
@@ -152,8 +153,9 @@ def per_token_cast_with_precomputed_sf(
     _options.check_block(fmt, num_per_channels)
     num_tokens, hidden = _options.plain_rows(x)
     quantised = _empty(fmt, num_tokens, hidden, x.device) if out is None else out
+    _check_sf(sf, sf_shape(num_tokens, hidden, (1, num_per_channels), kind), "sf")
     if out is not None:
-        _check_given(out, None, num_tokens, "out")
+        _check_data(out, "out")
     if num_tokens and hidden:
         rows = _options.aligned_rows(x)
         stored = "float32" if kind == "pow2" else kind
@@ -170,13 +172,15 @@ def _empty(fmt: str, num_tokens: int, hidden: int, device: torch.device) -> torc
     return torch.empty((num_tokens, hidden // 2), dtype=torch.int8, device=device)
 
 
-def _check_given(data: torch.Tensor | None, sf: torch.Tensor | None, num_tokens: int, argument: str) -> None:
-    """Check what the launch cannot of outputs that are given: row strides, and rows of scale factors."""
-    if data is not None and data.dim() == 2 and data.stride(0) % 16 and data.shape[0] > 1:
+def _check_data(data: torch.Tensor, argument: str) -> None:
+    if data.dim() == 2 and data.shape[0] > 1 and data.stride(0) % 16:
         raise ArgumentError(
             f"{argument} has rows {data.stride(0)} bytes apart; expected a multiple of 16", argument=argument
         )
-    if sf is not None and (sf.dim() != 2 or len(sf) != num_tokens):
+
+
+def _check_sf(sf: torch.Tensor, shape: tuple[int, int], argument: str) -> None:
+    if sf.shape != shape:
         raise ArgumentError(
-            f"{argument} has scale factors of shape {list(sf.shape)}; expected {num_tokens} rows", argument=argument
+            f"{argument} has scale factors of shape {list(sf.shape)}; expected {list(shape)}", argument=argument
         )

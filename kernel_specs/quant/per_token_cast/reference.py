@@ -100,6 +100,7 @@ def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict
         return {"sf": sf}
     scaled = data * ref.finite(factors * ref.spread(inverse, block, data.shape))
     if specialization["stochastic"]:
+        scaled = ref.canonical(scaled)
         scaled = torch.stack([ref.round_stochastically(row, ref.stochastic_words(row), fmt) for row in scaled])
     return {"out": ref.quantised(scaled, fmt), "sf": sf}
 
@@ -122,7 +123,8 @@ def _sample(
     column_major = index % 2 == 1
     sf = empty_sf(shape, kind, column_major, torch.device("cpu"))
     if mode == "precomputed":
-        blocks = 2.0 ** torch.randint(-8, 8, sf_shape(num_tokens, hidden, (1, specialization["width"]), "float32"), generator=generator)
+        num_blocks = sf_shape(num_tokens, hidden, (1, specialization["width"]), "float32")
+        blocks = 2.0 ** torch.randint(-8, 8, num_blocks, generator=generator)
         args["sf"] = ref.stored_sf(blocks, kind, column_major)
     stored = hidden if fmt == "e4m3" else hidden // 2
     out = torch.full((num_tokens, stored + index % 2 * 32), 0x7F, dtype=torch.int8)[:, :stored]

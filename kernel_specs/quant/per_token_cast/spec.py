@@ -60,7 +60,9 @@ def specialize(
     except ValueError as error:
         raise SpecError(f"quant.per_token_cast: {error}") from None
     if (x_sf != "none") != (x_dtype in LARGEST):
-        raise SpecError(f"quant.per_token_cast: input {x_dtype!r} with scale factors {x_sf!r}; only e4m3 and e2m1 have any")
+        raise SpecError(
+            f"quant.per_token_cast: input {x_dtype!r} with scale factors {x_sf!r}; only e4m3 and e2m1 have any"
+        )
     if mode != "cast" and (x_sf != "none" or stochastic_cast):
         raise SpecError(f"quant.per_token_cast: mode {mode!r} takes plain inputs and rounds to nearest")
     return {
@@ -150,7 +152,7 @@ SPEC = KernelSpec(
         ConstAxis("x", ("bfloat16", "float32", "e4m3", "e2m1"), "element type of the loads"),
         ConstAxis("x_sf", ("none", "float32", "e4m3", "ue8m0"), "element type of the input's scale factors"),
         ConstAxis(
-            "x_run", (RUN, 1), "one input scale factor for 16 elements, or one for each: 16 times the loads and products"
+            "x_run", (RUN, 1), "an input scale factor for 16 elements, or for each: 16 times the loads and products"
         ),
         ConstAxis("fmt", tuple(LARGEST), "e4m3 has an instruction, e2m1 on sm90 takes 10 an element"),
         ConstAxis("width", BLOCK_WIDTHS, "which lanes exchange maxima"),

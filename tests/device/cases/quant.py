@@ -71,13 +71,15 @@ def benchmarks(device: torch.device) -> Iterator[Benchmark]:
     yield both("bf16 to e4m3, 128, float32 sf", ptc, x, "e4m3", 128, bytes_moved=numel * 3 + numel // 32)
     yield both("bf16 to e4m3, 32, ue8m0 by columns", ptc, x, "e4m3", 32, bytes_moved=numel * 3 + numel // 32, **columns)
     yield both("bf16 to e4m3, 32, ue8m0 by rows", ptc, x, "e4m3", 32, bytes_moved=numel * 3 + numel // 32, **packed)
-    yield both("bf16 to e2m1, 32, ue8m0 by columns", ptc, x, "e2m1", 32, bytes_moved=numel * 5 // 2 + numel // 32, **columns)
-    yield both("bf16 to e2m1, 32, float32 sf", ptc, x, "e2m1", 32, bytes_moved=numel * 5 // 2 + numel // 8)
-    yield both("bf16 to e2m1, 16, e4m3 sf", ptc, x, "e2m1", 16, bytes_moved=numel * 5 // 2 + numel // 16, use_e4m3_sf=True)
-    yield both("fp32 to e4m3, 128, float32 sf", ptc, wide, "e4m3", 128, bytes_moved=numel * 5 + numel // 32)
     yield both(
-        "sf only, bf16, 128", "per_token_cast_with_sf_only", x, "e4m3", 128, bytes_moved=numel * 2 + numel // 32
+        "bf16 to e2m1, 32, ue8m0 by columns", ptc, x, "e2m1", 32, bytes_moved=numel * 5 // 2 + numel // 32, **columns
     )
+    yield both("bf16 to e2m1, 32, float32 sf", ptc, x, "e2m1", 32, bytes_moved=numel * 5 // 2 + numel // 8)
+    yield both(
+        "bf16 to e2m1, 16, e4m3 sf", ptc, x, "e2m1", 16, bytes_moved=numel * 5 // 2 + numel // 16, use_e4m3_sf=True
+    )
+    yield both("fp32 to e4m3, 128, float32 sf", ptc, wide, "e4m3", 128, bytes_moved=numel * 5 + numel // 32)
+    yield both("sf only, bf16, 128", "per_token_cast_with_sf_only", x, "e4m3", 128, bytes_moved=numel * 2 + numel // 32)
     data, sf = quant.per_token_cast(x, "e4m3", 128)
     yield both(
         "given sf, bf16, 128",

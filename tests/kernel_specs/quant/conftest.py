@@ -62,10 +62,16 @@ def casts() -> tuple[Specialization, ...]:
     return (*plain, *(CAST.bind(x_dtype=x, y_dtype=y, stochastic=True) for x, y in STOCHASTIC))
 
 
+def compiled() -> tuple[Specialization, ...]:
+    """What the operators' tests call, and every format's conversions at least once."""
+    chosen = [one for one in casts() if "float32" in (one["x_dtype"], one["y_dtype"]) or one["stochastic"]]
+    return (*per_token_casts(), *chosen, CAST.bind(x_dtype="bfloat16", y_dtype="float8_e4m3fn"))
+
+
 @pytest.fixture(scope="session")
 def cpu_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The specializations, compiled for this machine's CPU."""
-    return build_cpu_store(tmp_path_factory.mktemp("quant") / "store", (*per_token_casts(), *casts()))
+    return build_cpu_store(tmp_path_factory.mktemp("quant") / "store", compiled())
 
 
 @pytest.fixture

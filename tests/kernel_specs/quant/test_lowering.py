@@ -22,8 +22,8 @@ def _lowered(specialization: Specialization, target: str, folder: Path) -> tuple
     return facts, next(path for path in folder.iterdir() if path.stem == "device").read_text()
 
 
-@pytest.mark.parametrize("target", ["sm90", "sm100", "cpu"])
-@pytest.mark.parametrize("specialization", (*per_token_casts(), *casts()[:3], *casts()[-3:]), ids=str)
+@pytest.mark.parametrize("target", ["sm90", "cpu"])
+@pytest.mark.parametrize("specialization", (*per_token_casts()[::2], *casts()[-2:]), ids=str)
 def test_lowers_with_the_arguments_of_the_spec(specialization: Specialization, target: str, tmp_path: Path) -> None:
     facts, source = _lowered(specialization, target, tmp_path)
     (kernel,) = facts["kernels"]
@@ -36,7 +36,7 @@ def test_lowers_with_the_arguments_of_the_spec(specialization: Specialization, t
         assert pointer["alignment_bytes"] == declared[pointer["name"]].alignment_bytes
 
 
-@pytest.mark.parametrize("specialization", casts()[:20], ids=str)
+@pytest.mark.parametrize("specialization", casts()[:20:3], ids=str)
 def test_cast_lowers_for_ascend_without_cann(specialization: Specialization, tmp_path: Path) -> None:
     _, source = _lowered(specialization, "ascend950", tmp_path)
     assert "__simt_vf__" in source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -44,7 +45,7 @@ def test_halfway_values_go_to_the_even_code_and_neighbours_to_the_nearer(fmt: st
     values = e4m3_values()[:0x7F] if fmt == "e4m3" else list(E2M1)
     encode = (lambda x: ref.round_e4m3(x).view(torch.uint8)) if fmt == "e4m3" else ref.round_e2m1
     sign = 0x80 if fmt == "e4m3" else 8
-    for code, (low, high) in enumerate(zip(values, values[1:], strict=False)):
+    for code, (low, high) in enumerate(itertools.pairwise(values)):
         middle = torch.tensor((low + high) / 2, dtype=torch.float32)
         below, above = torch.nextafter(middle, torch.tensor(0.0)), torch.nextafter(middle, torch.tensor(1e9))
         want = [code + code % 2, code, code + 1]

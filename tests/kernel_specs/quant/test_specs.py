@@ -79,9 +79,7 @@ def test_grids_are_small_and_serve_their_recipes(grid: str) -> None:
         made = PER_TOKEN_CAST.specializations([model])
         for recipe in recipes(model):
             for mode in ("cast", "sf_only", "precomputed"):
-                assert any(
-                    (one["mode"], one["fmt"], one["width"]) == (mode, recipe.fmt, recipe.width) for one in made
-                )
+                assert any((one["mode"], one["fmt"], one["width"]) == (mode, recipe.fmt, recipe.width) for one in made)
 
 
 @pytest.mark.parametrize("recipe", ["e4m3", "e4m3:128", "e4m3:128:fp32", "e3m4:128:float32", "e4m3:100:float32"])
