@@ -26,7 +26,7 @@ def is_nan(value: Any) -> Any:
 
 def canonical(value: Any) -> Any:
     """A float32 with the one NaN that CUDA's arithmetic gives in place of any, so that hosts agree on hashes."""
-    return T.if_then_else(is_nan(value), from_bits(0x7FFFFFFF), value)
+    return from_bits(T.if_then_else(is_nan(value), 0x7FFFFFFF, bits(value)))
 
 
 def from_bits(value: Any) -> Any:
