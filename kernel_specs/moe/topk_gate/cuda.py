@@ -23,11 +23,9 @@ class Config:
 
     Attributes:
         warps: of a block, each with a token of its own.
-        whole_rows: give rows that fill their chunks a path without bounds, a sixth fewer instructions.
     """
 
     warps: int = 4
-    whole_rows: bool = True
 
 
 DEFAULT = Config()
@@ -55,10 +53,7 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             token = T.min(block * warps + warp, num_tokens - 1)
             if pdl:
                 T.pdl_sync()
-            if config.whole_rows and num_experts == chunks.capacity:
-                load_whole_row(scores, token, chunks, keys, warp, lane)
-            else:
-                load_row(scores, token, num_experts, chunks, keys, warp, lane)
+            load_row(scores, token, num_experts, chunks, keys, warp, lane)
             T.sync_warp()
             picked = pick(chunks, keys, warp, lane, num_topk)
             if lane < num_topk:
@@ -67,16 +62,6 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 T.pdl_trigger()
 
     return topk_gate
-
-
-@T.macro
-def load_whole_row(scores: Any, token: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any) -> None:
-    """Put the keys of a row that fills its chunks where `pick` expects them."""
-    row = T.alloc_local((chunks.size,), "float32")
-    for i in T.unroll(chunks.size):
-        row[i] = scores[token, i * WARP + lane]
-    for i in T.unroll(chunks.size):
-        keys[warp, chunks.place(i * WARP + lane)] = rank_key(row[i])
 
 
 @T.macro
