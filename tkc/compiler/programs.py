@@ -23,8 +23,8 @@ def run_program(
     folder: Path,
     log: Path,
     environment: Mapping[str, str] | None = None,
-) -> None:
-    """Run `command` in `folder`, without input.
+) -> str:
+    """Run `command` in `folder`, without input; give what it said.
 
     Raises CompileError with the first lines of what it said, and all of it in `log`, unless it exits with 0.
     """
@@ -39,7 +39,7 @@ def run_program(
         check=False,
     )
     if done.returncode == 0:
-        return
+        return done.stdout + done.stderr
     log.write_text(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
     words = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[:_WORDS])
     how = f"failed with status {done.returncode}" if done.returncode > 0 else f"died of signal {-done.returncode}"

@@ -1,20 +1,16 @@
-"""What a device binary says of its kernels: registers, spills, stack, shared memory, code size."""
+"""What a CUDA device binary, and the program that made it, say of its kernels."""
 
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section, SymbolTableSection
-
-_TEXT = ".text."
-
-# Attributes of the .nv.info sections, each with a function's symbol index and a number.
-_REGISTERS, _FRAME_BYTES, _STACK_BYTES = 0x2F, 0x11, 0x23
-_SIZED_ATTRIBUTE = 0x04  # format of an attribute that says how long it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +19,12 @@ class KernelResources:
 
     Attributes:
         registers: of a thread.
-        spill_bytes: of a thread's local memory: registers that did not fit, and arrays indexed at run time.
-        stack_bytes: of a thread at most, calls included.
-        static_shared_bytes: of a block, before what is asked for at launch.
+        stack_bytes: of a thread's local memory: spilled registers, and arrays indexed at run time.
+        static_shared_bytes: of a block, before what is asked for at launch, and without what the system reserves.
         code_bytes: machine code.
     """
 
     registers: int
-    spill_bytes: int
     stack_bytes: int
     static_shared_bytes: int
     code_bytes: int
@@ -47,55 +41,77 @@ class CubinInfo:
     kernels: Mapping[str, KernelResources]
 
 
-def read_cubin(data: bytes) -> CubinInfo:
-    """Read a cubin. Raises ValueError if `data` is none."""
-    if data[:4] != b"\x7fELF":
-        raise ValueError("not a device binary: it does not start as an ELF file")
-    elf = ELFFile(io.BytesIO(data))
-    names = [symbol.name for symbol in _symbols(elf).iter_symbols()]
-    values = _attributes(elf, names)
-    kernels = {
-        section.name.removeprefix(_TEXT): KernelResources(
-            registers=values.get((_REGISTERS, section.name.removeprefix(_TEXT)), 0),
-            spill_bytes=values.get((_FRAME_BYTES, section.name.removeprefix(_TEXT)), 0),
-            stack_bytes=values.get((_STACK_BYTES, section.name.removeprefix(_TEXT)), 0),
-            static_shared_bytes=_size(elf, f".nv.shared.{section.name.removeprefix(_TEXT)}"),
-            code_bytes=section["sh_size"],
-        )
-        for section in elf.iter_sections()
-        if section.name.startswith(_TEXT)
-    }
-    return CubinInfo(cubin_capability(data), kernels)
-
-
 def cubin_capability(data: bytes) -> int:
-    """The compute capability that a cubin is for, such as 90 or 103, from its ELF header alone."""
-    flags: int = struct.unpack_from("<I", data, 48)[0]
+    """The compute capability that a cubin is for, such as 90 or 103, from the first 64 bytes of it.
+
+    The letter of ``sm_90a`` or ``sm_100f`` is not there. Raises ValueError if `data` is no cubin.
+    """
+    if len(data) < _ELF_HEADER_BYTES or data[:4] != b"\x7fELF":
+        raise ValueError(f"not a CUDA device binary: {len(data)} bytes that do not begin as an ELF file")
+    machine, flags = struct.unpack_from("<H", data, 18)[0], struct.unpack_from("<I", data, 48)[0]
+    if machine != _EM_CUDA:
+        raise ValueError(f"not a CUDA device binary: an ELF file for machine {machine}; expected {_EM_CUDA}")
     abi_version = data[8]
-    return (flags >> 8) & 0xFF if abi_version >= 8 else flags & 0xFF
+    return int(flags >> 8 & 0xFF if abi_version >= _ABI_OF_CUDA_13 else flags & 0xFF)
 
 
-def _symbols(elf: ELFFile) -> SymbolTableSection:
+def read_cubin(data: bytes) -> CubinInfo:
+    """Read a cubin. Raises ValueError if `data` is none, or is cut short."""
+    capability = cubin_capability(data)
+    try:
+        return CubinInfo(capability, _kernels(ELFFile(io.BytesIO(data)), capability))
+    except (ELFError, struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"a damaged CUDA device binary: {error}") from error
+
+
+def ptxas_spills(words: str) -> Mapping[str, int]:
+    """Bytes of registers that each kernel's threads store to memory, from what ``ptxas -v`` says."""
+    return {match["kernel"]: int(match["bytes"]) for match in _SPILLS.finditer(words)}
+
+
+_SPILLS = re.compile(
+    r"Function properties for (?P<kernel>\S+)\s+\d+ bytes stack frame, (?P<bytes>\d+) bytes spill stores"
+)
+
+_ELF_HEADER_BYTES = 64
+_EM_CUDA = 190
+_ABI_OF_CUDA_13 = 8  # from it on, the capability is in the second byte of the flags
+_TEXT = ".text."
+
+# Attributes of the .nv.info sections that hold a function's symbol index and a number.
+_REGISTERS, _FRAME_BYTES = 0x2F, 0x11
+_SIZED_ATTRIBUTE = 0x04  # form of an attribute that says how long it is; others hold two bytes
+_RESERVED_SHARED_BYTES = 1024  # of every block, on capability 9.0 and later
+
+
+def _kernels(elf: ELFFile, capability: int) -> dict[str, KernelResources]:
+    attributes = _attributes(elf)
+    reserved = _RESERVED_SHARED_BYTES if capability >= 90 else 0
+    kernels = {}
+    for section in elf.iter_sections():
+        if section.name.startswith(_TEXT):
+            name = section.name.removeprefix(_TEXT)
+            kernels[name] = KernelResources(
+                registers=attributes.get((_REGISTERS, name), 0),
+                stack_bytes=attributes.get((_FRAME_BYTES, name), 0),
+                static_shared_bytes=max(_size(elf, f".nv.shared.{name}") - reserved, 0),
+                code_bytes=section["sh_size"],
+            )
+    return kernels
+
+
+def _attributes(elf: ELFFile) -> dict[tuple[int, str], int]:
+    """Numbers by attribute and function."""
     table = elf.get_section_by_name(".symtab")
     if not isinstance(table, SymbolTableSection):
-        raise ValueError("not a device binary: it has no symbol table")
-    return table
-
-
-def _size(elf: ELFFile, name: str) -> int:
-    section = elf.get_section_by_name(name)
-    return section["sh_size"] if section is not None else 0
-
-
-def _attributes(elf: ELFFile, names: list[str]) -> dict[tuple[int, str], int]:
-    """Numbers by attribute and function."""
+        raise ValueError("a damaged CUDA device binary: it has no symbol table")
     found: dict[tuple[int, str], int] = {}
     for section in elf.iter_sections():
         if section.name.startswith(".nv.info"):
             for attribute, payload in _records(section):
-                if attribute in (_REGISTERS, _FRAME_BYTES, _STACK_BYTES) and len(payload) == 8:
+                if attribute in (_REGISTERS, _FRAME_BYTES) and len(payload) == 8:
                     symbol, value = struct.unpack("<II", payload)
-                    found[attribute, names[symbol]] = value
+                    found[attribute, table.get_symbol(symbol).name] = value
     return found
 
 
@@ -107,3 +123,8 @@ def _records(section: Section) -> Iterator[tuple[int, bytes]]:
         if form == _SIZED_ATTRIBUTE:
             yield attribute, data[position : position + size]
             position += size
+
+
+def _size(elf: ELFFile, name: str) -> int:
+    section = elf.get_section_by_name(name)
+    return int(section["sh_size"]) if section is not None else 0
