@@ -140,7 +140,7 @@ def test_eight_processes_that_miss_at_once_compile_once(catalog: Catalog, store:
 
 
 def _cli(store: Store, tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    script = "import tkc.registry as r; f = r.load_catalog; r.load_catalog = lambda *p: f(*(p or ('%s',)));" % PACKAGE
+    script = f"import tkc.registry as r; f = r.load_catalog; r.load_catalog = lambda *p: f(*(p or ({PACKAGE!r},)));"
     return subprocess.Popen(
         [sys.executable, "-c", f"{script} from tkc.cli import main; main()", "build", *arguments],
         env={
@@ -172,19 +172,19 @@ def test_stopped_build_leaves_no_worker_and_a_store_that_goes_on(
     while any(_alive(worker) for worker in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(_alive(worker) for worker in workers)
-    assert _build(catalog, store, ["good"])["good"].status is Status.HIT or _all_whole(catalog, store)
+    assert _build(catalog, store, ["good"])["good"].status is Status.HIT or _all_whole(store)
 
 
 def test_exit_code_is_1_if_any_failed_and_the_rest_is_there(catalog: Catalog, store: Store, tmp_path: Path) -> None:
     process = _cli(store, tmp_path, "demo.good", "demo.raises", "--target", "cpu", "--grid", "smoke")
-    out, err = process.communicate()
+    _, err = process.communicate()
     assert process.returncode == 1, err
     assert "this kernel cannot be traced" in err and "2 built, 2 failed" in err
     assert store.resolve(planned(_unit(catalog, "good"), store).request.key)
 
 
-def _all_whole(catalog: Catalog, store: Store) -> bool:
-    return all(bool(store.lookup(key)) for key in store.keys())
+def _all_whole(store: Store) -> bool:
+    return all(map(store.lookup, store.keys()))
 
 
 def _children(pid: int) -> list[int]:
