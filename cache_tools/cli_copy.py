@@ -2,6 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import click
 
-COMMANDS: dict[str, click.Command] = {}
+from cache_tools.options import dry_run_option, open_store, selection_options, size_option, store_option
+from cache_tools.selection import Selection
+from tkc.cli._shared import json_option, print_json, size_text
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@selection_options
+@click.option("--stages", is_flag=True, help="Also the stage outputs that the artifacts were made from.")
+@store_option
+@dry_run_option
+@json_option
+def export_(file: Path, selection: Selection, stages: bool, root: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Write artifacts to one FILE (a tar; gzipped if it ends in gz). Exits with 1 if damaged ones were left out.
+
+    \b
+    Examples:
+      tkc cache export sm90.tar.gz --target sm90
+      tkc cache export moe.tar moe --stages
+    """
+    from cache_tools.bundle import export
+
+    done = export(open_store(root), file, selection, stages=stages, dry_run=dry_run)
+    return _say("would be exported" if dry_run else "exported", done, as_json)
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@size_option("--max-size", default="16GB", show_default=True, help="Refuse a bundle that holds more.")
+@click.option("--require-signature", "key", metavar="KEY", help="Take only what this public key signed.")
+@store_option
+@dry_run_option
+@json_option
+def import_(file: Path, max_size: int, key: str | None, root: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Take what `tkc cache export` wrote into a store, verified. A bundle is code: import only what you trust.
+
+    \b
+    Examples:
+      tkc cache import sm90.tar.gz
+      tkc cache import sm90.tar.gz --dry-run         verify it, take nothing
+    """
+    from cache_tools.bundle import import_ as take
+
+    signers = _signers(key)
+    done = take(file, open_store(root, writable=True), max_bytes=max_size, signers=signers, dry_run=dry_run)
+    return _say("would be imported" if dry_run else "imported", done, as_json)
+
+
+def _signers(key: str | None) -> Any:
+    from tkc.cache import Signers
+
+    return None if key is None else Signers([key])
+
+
+def _say(verb: str, done: Any, as_json: bool) -> int:
+    if as_json:
+        print_json(asdict(done))
+    else:
+        for line in done.skipped:
+            click.echo(f"left out: {line}", err=True)
+        click.echo(f"{done.refs} artifacts {verb}: {done.blobs} blobs, {size_text(done.blob_bytes)}")
+    return 1 if done.skipped else 0
+
+
+COMMANDS: dict[str, click.Command] = {"export": export_, "import": import_}
