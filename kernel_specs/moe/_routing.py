@@ -12,6 +12,15 @@ EXPERT_BUCKETS = (64, 128, 256, 384, 512, 1024)
 
 MAX_EXPERTS = EXPERT_BUCKETS[-1]
 
+MAX_GROUPS = 32
+"""Most groups of experts: one lane of a warp has at most one of them."""
+
+SCORING_FUNCS = ("sqrtsoftplus", "sigmoid", "softmax")
+"""How logits become scores."""
+
+REPLICA_STRIDE = 23333
+"""Token t takes replica ``(ep_rank + t * REPLICA_STRIDE) mod count`` of an expert that has several."""
+
 EXPERT_BUCKET_WHY = (
     "each lane of a warp loads max_experts / 32 scores in an unrolled loop, and their keys fill shared "
     "memory of that size; any number of experts up to it is served, so six values cover every model"

@@ -1,0 +1,174 @@
+"""The call that both gates share: checks, outputs, and the launch of ``moe.moe_topk_gate_forward``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import torch
+
+from kernel_specs.config import get_pdl
+from kernel_specs.moe._checks import check_finite, check_range, check_shape, check_together, checked_mode
+from kernel_specs.moe._routing import BUCKET_OF, MAX_EXPERTS, MAX_TOPK, SCORING_FUNCS
+from kernel_specs.moe.moe_topk_gate_forward.spec import SPEC
+from tkc.errors import ArgumentError, unknown_name
+from tkc.runtime import KernelTable
+
+_KERNELS = KernelTable(SPEC)
+_INT32_MAX = 2**31 - 1
+_PAIRS = (("image_bias", "image_token_mask"), ("to_physical_map", "logical_count"))
+
+
+def launch_gate(
+    logits: torch.Tensor,
+    num_topk: int,
+    num_shared: int,
+    scoring_func: str,
+    ep_rank: int,
+    routed_scaling_factor: float,
+    optional: Mapping[str, torch.Tensor | None],
+    *,
+    out: tuple[torch.Tensor, torch.Tensor] | None = None,
+    groups: tuple[int, int] = (0, 0),
+    tp: tuple[int, int, int] = (0, 1, 0),
+    in_order: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Check what the launch cannot, allocate, and route.
+
+    Args:
+        optional: the tensors that a call may leave out, by name.
+        groups: how many there are, and how many compete; zeros if they do not.
+        tp: experts of a rank (0: not split), tp ranks, and this rank among them.
+        in_order: whether the weights are summed one after another.
+
+    The others are those of `moe_topk_gate_forward`. Raises ArgumentError for what cannot be.
+    """
+    if logits.dim() != 2:
+        raise ArgumentError(
+            f"logits has shape {list(logits.shape)}; expected [num_tokens, num_experts]", argument="logits"
+        )
+    num_tokens, num_experts = logits.shape
+    num_slots = num_topk + num_shared
+    if scoring_func not in SCORING_FUNCS:
+        raise ArgumentError(unknown_name("scoring_func", str(scoring_func), SCORING_FUNCS), argument="scoring_func")
+    if not 0 < num_topk <= num_experts <= MAX_EXPERTS or num_slots > MAX_TOPK:
+        raise _impossible(num_topk, num_experts, num_shared)
+    if not 0 <= ep_rank <= _INT32_MAX:
+        raise ArgumentError(f"ep_rank is {ep_rank}; expected 0 to {_INT32_MAX}", argument="ep_rank")
+    given = {name: tensor for name, tensor in optional.items() if tensor is not None}
+    if given:
+        _check_given(given, num_tokens, num_experts, num_topk, num_shared)
+    if checked_mode():
+        _check_values(logits, given, num_slots)
+    topk_idx, topk_weights = _outputs(logits, num_slots, out)
+    if num_tokens:
+        _KERNELS[logits.device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
+            logits,
+            *{**_absent(logits.device), **given}.values(),
+            topk_idx,
+            topk_weights,
+            num_topk,
+            *groups,
+            ep_rank,
+            *tp,
+            int(in_order),
+            routed_scaling_factor,
+        )
+    return topk_idx, topk_weights
+
+
+def num_shared_slots(use_shared_as_routed: bool, num_shared_experts: int) -> int:
+    """Slots of shared experts. Raises ArgumentError unless they are at least one where they are asked for."""
+    if not use_shared_as_routed:
+        return 0
+    if not 1 <= num_shared_experts < MAX_TOPK:
+        raise ArgumentError(
+            f"num_shared_experts is {num_shared_experts} and use_shared_as_routed is set; expected 1 to {MAX_TOPK - 1}",
+            argument="num_shared_experts",
+        )
+    return num_shared_experts
+
+
+@functools.cache
+def _absent(device: torch.device) -> dict[str, torch.Tensor]:
+    """Tensors of no elements for everything that a call may leave out, in the order of the launch."""
+    arguments = SPEC.arguments(SPEC.bind(num_experts=1, num_topk=1))
+    optional = arguments[1 : [argument.name for argument in arguments].index("topk_idx")]
+    return {
+        argument.name: torch.empty((0, 1)[: len(argument.shape)], dtype=getattr(torch, argument.dtype), device=device)
+        for argument in optional
+    }
+
+
+def _impossible(num_topk: int, num_experts: int, num_shared: int) -> ArgumentError:
+    if not 1 <= num_experts <= MAX_EXPERTS:
+        return ArgumentError(f"logits has {num_experts} experts; expected 1 to {MAX_EXPERTS}", argument="logits")
+    most = min(num_experts, MAX_TOPK - num_shared)
+    return ArgumentError(
+        f"num_topk is {num_topk}; expected 1 to {most} (at most the {num_experts} experts there are, and "
+        f"{MAX_TOPK} together with {num_shared} shared ones)",
+        argument="num_topk",
+    )
+
+
+def _check_given(
+    given: Mapping[str, torch.Tensor], num_tokens: int, num_experts: int, num_topk: int, num_shared: int
+) -> None:
+    """Shapes of the tensors that a call may leave out, and which of them need each other."""
+    shapes = {
+        "bias": (num_experts,),
+        "image_bias": (num_experts,),
+        "logical_count": (num_experts + num_shared,),
+        "unmapped_topk_idx": (num_tokens, num_topk),
+        "scores": (num_tokens, num_experts),
+    }
+    for name, tensor in given.items():
+        if name == "to_physical_map":
+            _check_map(tensor, num_experts + num_shared)
+        else:
+            check_shape(name, tensor, *shapes.get(name, (num_tokens,)))
+    for pair in _PAIRS:
+        check_together(**{name: given.get(name) for name in pair})
+    if "fix_routing_mask" in given and "unmapped_topk_idx" not in given:
+        raise ArgumentError(
+            "fix_routing_mask is given but unmapped_topk_idx, which holds the fixed picks, is None",
+            argument="unmapped_topk_idx",
+        )
+
+
+def _check_map(to_physical_map: torch.Tensor, num_logical: int) -> None:
+    if to_physical_map.dim() != 2 or to_physical_map.shape[0] != num_logical or to_physical_map.shape[1] == 0:
+        raise ArgumentError(
+            f"to_physical_map has shape {list(to_physical_map.shape)}; expected [{num_logical}, at least 1]: "
+            "a row for each logical expert, shared ones too",
+            argument="to_physical_map",
+        )
+
+
+def _check_values(logits: torch.Tensor, given: Mapping[str, torch.Tensor], num_slots: int) -> None:
+    """Checked mode: what only the device knows."""
+    for name, values in {"logits": logits, **given}.items():
+        if name in {"logits", "bias", "image_bias"}:
+            check_finite(name, values)
+    if "logical_count" in given:
+        counts = given["logical_count"]
+        check_range("logical_count", counts, 1, given["to_physical_map"].shape[1] + 1)
+        if "force_random" in given and (total := int(counts.sum())) < num_slots:
+            raise ArgumentError(
+                f"logical_count adds up to {total} physical experts; random routing needs {num_slots}",
+                argument="logical_count",
+            )
+    if "fix_routing_mask" in given:
+        picks = given["unmapped_topk_idx"].where(given["fix_routing_mask"][:, None], 0)
+        check_range("unmapped_topk_idx", picks, 0, logits.shape[1])
+
+
+def _outputs(
+    logits: torch.Tensor, num_slots: int, out: tuple[torch.Tensor, torch.Tensor] | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    num_tokens = logits.shape[0]
+    if out is None:
+        return logits.new_empty(num_tokens, num_slots, dtype=torch.int64), logits.new_empty(num_tokens, num_slots)
+    for tensor in out:
+        check_shape("out", tensor, num_tokens, num_slots)
+    return out
