@@ -28,8 +28,8 @@ class Config:
         wide_bytes: bytes of a vector on its wider side.
     """
 
-    vectors: int = 4
-    threads: int = 256
+    vectors: int = 2
+    threads: int = 128
     wide_bytes: int = _VECTOR_BYTES
 
 

@@ -40,6 +40,17 @@ class Config:
 DEFAULT = Config()
 
 
+def tuned(plan: Plan) -> Config:
+    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns."""
+    if plan.requantises or plan.mode != "cast":
+        return DEFAULT
+    if plan.fmt == "e2m1":
+        return Config(rows=4)  # bound by instructions: more of them in flight
+    if plan.x == "float32":
+        return Config(rows=1)
+    return Config(vector=32, rows=1) if plan.width >= 64 else Config(rows=1, warps=8)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shares:
     """How one specialization's elements are shared by lanes."""
@@ -70,9 +81,9 @@ class _Shares:
         return {"ue8m0": "int32", "e4m3": "float8_e4m3fn"}.get(self.plan.sf, "float32")
 
 
-def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
+def build(specialization: Specialization, target: Target, config: Config | None = None) -> Any:
     plan = plan_of(specialization)
-    shares = _Shares(plan, config, has_pdl(target))
+    shares = _Shares(plan, config or tuned(plan), has_pdl(target))
 
     @T.macro
     def body(x, x_sf, x_block_m, x_block_k, out, sf, clamp_min):

@@ -28,7 +28,7 @@ class Config:
     """
 
     threads: int = 256
-    heads: int = 4
+    heads: int = 2
     blocks_per_sm: int = 3
 
 
