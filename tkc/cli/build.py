@@ -23,7 +23,7 @@ from tkc.cli._shared import (
     user_store_path,
 )
 from tkc.config import Settings
-from tkc.errors import SpecError
+from tkc.errors import SpecError, TargetError
 from tkc.model import Host, Manifest, Target
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Go on from what `--emit source --output DIR` lowered; needs no tilelang.",
 )
+@click.option(
+    "--from-misses",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Build what jobs asked for and did not find: a miss log (see `tkc cache misses`).",
+)
 @click.option("--assembler", type=click.Choice(["nvrtc", "nvcc"]), help="CUDA device compiler. Default: nvrtc.")
 @click.option("--timeout", "timeout_s", type=float, default=600.0, show_default=True, help="Seconds for one compile.")
 @click.option("--dry-run", is_flag=True, help="Print the plan: what would be compiled.")
@@ -66,6 +72,7 @@ def build(
     emit: str | None,
     output: Path | None,
     from_lowered: Path | None,
+    from_misses: Path | None,
     assembler: Assembler | None,
     timeout_s: float,
     dry_run: bool,
@@ -83,16 +90,21 @@ def build(
       tkc build moe.topk_gate num_experts=256 num_topk=8 --target sm90
       tkc build --target ascend950 --emit source --output lowered/
       tkc build --from-lowered lowered/
+      tkc build --from-misses "$(tkc cache dir)/misses-v1/misses.jsonl"
     """
     from tkc import build as builder
     from tkc.cache import Store
 
     if from_lowered is not None and (emit or targets or model):
         raise click.UsageError("--from-lowered takes what was lowered: no --emit, --target or --model with it")
+    if from_misses is not None and (from_lowered or targets or host or model):
+        raise click.UsageError("--from-misses names targets and hosts itself: no --target, --host, --model with it")
     store = Store((output or user_store_path()).absolute(), writable=True)
     chosen_host = host or Host.this_machine()
     if from_lowered is not None:
         planned = builder.plan_from_lowered(Store(from_lowered.absolute()), words, chosen_host, store)
+    elif from_misses is not None:
+        planned = builder.plan(units_from_misses(from_misses, words, assembler), store)
     else:
         units = select_units(words, targets_or_default(targets), chosen_host, grid, model, assembler)
         planned = builder.plan(units, store)
@@ -144,6 +156,33 @@ def select_units(
             "`tkc list` shows which backends each has"
         )
     return units
+
+
+def units_from_misses(path: Path, names: Sequence[str], assembler: Assembler | None = None) -> list[Unit]:
+    """Every artifact that a miss log asks for, of the kernels that `names` selects.
+
+    What the catalogue has no more (a kernel that was renamed, a value that is not legal any more) is said on
+    standard error and left out.
+    """
+    from cache_tools.misses import wanted_in
+    from tkc.compiler import CompileOptions, Unit
+    from tkc.registry import load_catalog
+
+    catalog = load_catalog()
+    selected = {entry.spec.name for entry in catalog.select(tuple(names))}
+    units: dict[str, Unit] = {}
+    for wanted in wanted_in(path):
+        try:
+            entry, target = catalog.find(wanted.spec), Target.parse(wanted.target)
+            entry.require(target.backend)
+            specialization = entry.spec.specialization(wanted.specialization)
+            unit = Unit(entry, specialization, target, Host.parse(wanted.host), CompileOptions(assembler=assembler))
+        except (SpecError, TargetError) as error:
+            click.echo(f"left out: {wanted.command}: {error}", err=True)
+            continue
+        if wanted.spec in selected:
+            units[str(unit)] = unit
+    return list(units.values())
 
 
 def _print_plan(planned: Sequence[Planned], store: Store, *, as_json: bool, lower_only: bool) -> int:
