@@ -1,0 +1,1 @@
+"""The kernel `moe.moe_topk_gate_backward`."""
