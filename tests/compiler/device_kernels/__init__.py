@@ -1,0 +1,1 @@
+"""Programs that reach every part of the CUDA toolchain and runtime."""

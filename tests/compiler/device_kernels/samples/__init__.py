@@ -1,0 +1,1 @@
+"""One spec whose programs differ."""

@@ -1,0 +1,1 @@
+"""None of these programs is run: no reference is needed."""
