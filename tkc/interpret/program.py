@@ -14,6 +14,7 @@ from tkc.interpret.errors import FaultError, InterpretError
 from tkc.interpret.frame import Execute, Frame
 from tkc.interpret.memory import Level, level_of
 from tkc.interpret.sanitizer import Sanitizer
+from tkc.interpret.shadow import NOBODY
 from tkc.interpret.translate import Node, Semantics, Translator, one_line
 
 CHUNK_BYTES = 192 << 20
@@ -52,16 +53,23 @@ def interpret(
     program.run(arguments, sanitize=sanitize, unwritten=unwritten, chunk_bytes=chunk_bytes)
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """One launch of a function: its grid, by slot of each block index, extent and dtype; threads; what a block does."""
+
+    grid: tuple[tuple[int, Execute, str], ...]
+    threads: tuple[int, int, int]
+    body: Execute
+
+
 @dataclass
 class Program:
-    """A function, translated once; it can run many times."""
+    """A function, translated once; it can run many times. Its kernels run one after another."""
 
     name: str
     function: Node
     translator: Translator
-    body: Execute
-    grid: tuple[tuple[str, Any, Any], ...]
-    threads: tuple[int, int, int]
+    kernels: tuple[Kernel, ...]
 
     @classmethod
     def translate(cls, prim_func: Any, backend: str = "cuda", pass_configs: Mapping[str, Any] | None = None) -> Program:
@@ -88,16 +96,10 @@ class Program:
         for buffer in prim_func.buffer_map.values():
             translator.view(buffer)
         try:
-            loops, threads, translator.inlined = _launch(prim_func.body)
-            grid = tuple(
-                (str(loop.thread_binding.thread_tag), translator.expr(loop.extent), str(loop.loop_var.dtype))
-                for loop in loops
-            )
-            translator.inlined = {}
-            body = translator.stmt(prim_func.body)
+            kernels = tuple(_kernel(translator, part) for part in _kernel_bodies(prim_func.body))
         except InterpretError as error:
             raise error.at(name, one_line(translator.here)) from None
-        return cls(name, prim_func, translator, body, grid, threads)
+        return cls(name, prim_func, translator, kernels)
 
     def run(
         self,
@@ -113,37 +115,69 @@ class Program:
         bind(self.name, self.function, self.translator, launch, arguments, frozenset(unwritten))
         with np.errstate(all="ignore"):
             try:
-                extents = [int(np.asarray(extent(launch)).flat[0]) for _, extent, _ in self.grid]
-                total = int(np.prod(extents, dtype=np.int64))
-                size = total if self.translator.whole_grid else self._blocks_at_once(launch, chunk_bytes, sanitizer)
-                for first in range(0, total, max(size, 1)):
-                    self._run_chunk(launch, np.arange(first, min(first + size, total)), extents)
+                for kernel in self.kernels:
+                    self._run_kernel(kernel, launch, chunk_bytes)
             except InterpretError as error:
                 raise error.at(self.name, one_line(launch.statement)) from None
         if sanitizer is not None and sanitizer.reports:
             raise FaultError("\n".join(str(report) for report in sanitizer.reports), sanitizer.reports)
 
-    def _run_chunk(self, launch: Frame, blocks: Array, extents: Sequence[int]) -> None:
-        frame = Frame(blocks, self.threads, launch.sanitizer, launch.guards, variables=dict(launch.variables))
-        frame.memories = dict(launch.memories)
-        below = 1
-        for (tag, _, kind), extent in zip(self.grid, extents, strict=True):
-            index = (blocks // below % extent).astype(kind).reshape(-1, 1)
-            frame.set(self.translator.grid_slots[tag], index if len(blocks) > 1 else index[0, 0])
-            below *= extent
-        self.body(frame)
+    def _run_kernel(self, kernel: Kernel, launch: Frame, chunk_bytes: int) -> None:
+        _forget_writers(launch)
+        extents = [int(np.asarray(extent(launch)).flat[0]) for _, extent, _ in kernel.grid]
+        total = int(np.prod(extents, dtype=np.int64))
+        size = total if self.translator.whole_grid else self._blocks_at_once(kernel, launch, chunk_bytes)
+        for first in range(0, total, max(size, 1)):
+            _run_chunk(kernel, launch, np.arange(first, min(first + size, total)), extents)
 
-    def _blocks_at_once(self, launch: Frame, chunk_bytes: int, sanitizer: Sanitizer | None) -> int:
+    def _blocks_at_once(self, kernel: Kernel, launch: Frame, chunk_bytes: int) -> int:
         """How many blocks fit: their buffers, and some values as large as the largest of these."""
-        count = self.threads[0] * self.threads[1] * self.threads[2]
+        count = kernel.threads[0] * kernel.threads[1] * kernel.threads[2]
         sizes = [1024]
         for view in self.translator.views.values():
             if level_of(view.scope) is Level.DEVICE:
                 continue
             elements = int(np.prod(view.dims(launch), dtype=np.int64)) * max(view.element.bits // 8, 4)
             sizes.append(elements * (count if level_of(view.scope) is Level.THREAD else 1))
-        per_block = sum(sizes) * (4 if sanitizer else 1) + 8 * max(sizes) + 64 * count
+        per_block = sum(sizes) * (4 if launch.sanitizer else 1) + 8 * max(sizes) + 64 * count
         return max(1, chunk_bytes // per_block)
+
+
+def _run_chunk(kernel: Kernel, launch: Frame, blocks: Array, extents: Sequence[int]) -> None:
+    frame = Frame(blocks, kernel.threads, launch.sanitizer, launch.guards, variables=dict(launch.variables))
+    frame.memories = dict(launch.memories)
+    below = 1
+    for (slot, _, kind), extent in zip(kernel.grid, extents, strict=True):
+        index = (blocks // below % extent).astype(kind).reshape(-1, 1)
+        frame.set(slot, index if len(blocks) > 1 else index[0, 0])
+        below *= extent
+    kernel.body(frame)
+
+
+def _forget_writers(launch: Frame) -> None:
+    """A kernel's blocks cannot be in conflict with those of the kernel before, which have ended."""
+    for memory in launch.memories.values():
+        if memory.shadow is not None and memory.shadow.writer is not None:
+            memory.shadow.writer.fill(NOBODY)
+
+
+def _kernel(translator: Translator, body: Node) -> Kernel:
+    loops, threads, translator.inlined = _launch(body)
+    extents = [translator.expr(loop.extent) for loop in loops]
+    translator.inlined = {}
+    execute = translator.stmt(body)
+    slots = [translator.grid_slots[str(loop.thread_binding.thread_tag)] for loop in loops]
+    kinds = [str(loop.loop_var.dtype) for loop in loops]
+    return Kernel(tuple(zip(slots, extents, kinds, strict=True)), threads, execute)
+
+
+def _kernel_bodies(body: Node) -> Sequence[Node]:
+    """The statements that launch a kernel each, where a function is a sequence of them; else the whole of it."""
+    inner = body
+    while type(inner).__name__ in {"SBlockRealize", "SBlock"}:
+        inner = inner.block if type(inner).__name__ == "SBlockRealize" else inner.body
+    parts = list(inner.seq) if type(inner).__name__ == "SeqStmt" else []
+    return parts if len(parts) > 1 and all(_launch(part)[0] for part in parts) else [body]
 
 
 def _launch(body: Node) -> tuple[list[Node], tuple[int, int, int], dict[Any, Node]]:
