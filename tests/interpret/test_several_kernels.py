@@ -1,7 +1,5 @@
 """A function that launches several kernels: they run in order, and the end of one is a barrier for the next."""
 
-from __future__ import annotations
-
 import pytest
 import tilelang.language as T
 import torch
