@@ -1,0 +1,1 @@
+"""The kernel `moe.aux_fi`."""

@@ -1,0 +1,52 @@
+"""The contract of ``moe.aux_fi``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tkc.model import (
+    Arg,
+    DType,
+    KernelSpec,
+    ModelDims,
+    Params,
+    Role,
+    ScalarArg,
+    Specialization,
+    TensorArg,
+    VarAxis,
+)
+
+
+def _specialize() -> Params:
+    return {}
+
+
+def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
+    return (
+        TensorArg("topk_idx", ("num_indices",), DType.INT64, alignment_bytes=8, doc="experts; others are not counted"),
+        TensorArg("partial_counts", ("num_slices", "num_experts"), DType.INT32, Role.OUT, doc="counts of equal slices"),
+        TensorArg("fi", ("num_experts",), DType.FLOAT32, Role.OUT, alignment_bytes=4, doc="relative load of each"),
+        ScalarArg("divisor", DType.INT64, "picks that count for an expert's share: num_tokens * num_aux_topk"),
+    )
+
+
+def _grid(dims: ModelDims) -> Iterator[Params]:
+    if dims.num_experts:
+        yield {}
+
+
+SPEC = KernelSpec(
+    name="moe.aux_fi",
+    summary="Relative load of each expert, for a balance loss: 1 where all get the same.",
+    definition="fi_e = fp32(count_e * num_experts) / fp32(num_tokens * num_aux_topk), products in int64; rounded once each",
+    const=(),
+    var=(
+        VarAxis("num_indices", "at least 1"),
+        VarAxis("num_slices", "rows of scratch memory"),
+        VarAxis("num_experts", "at least 1"),
+    ),
+    specialize=_specialize,
+    arguments=_arguments,
+    grid=_grid,
+)
