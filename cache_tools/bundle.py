@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from cache_tools.inventory import take_inventory
+from cache_tools.chosen import Chosen, choose
 from cache_tools.selection import Selection
 from tkc.cache import Miss, RefEntry, Signature, Store, Verifier
 from tkc.cache.sealed import seal, unseal
@@ -73,9 +73,9 @@ def export(
     With `stages`, also the stage outputs that they were made from. Damaged artifacts are left out and reported.
     Raises TkcError if nothing is chosen or the file cannot be written.
     """
-    chosen, skipped = _choose(store, selection or Selection(), stages=stages)
+    chosen = choose(store, selection or Selection(), stages=stages)
     if not chosen.refs:
-        why = f": {skipped[0]}" if skipped else ""
+        why = f": {chosen.skipped[0]}" if chosen.skipped else ""
         raise TkcError(f"no artifact in {store.root} matches, so there is nothing to export{why}")
     if not dry_run:
         aside = path.with_name(f".{path.name}.part")
@@ -88,51 +88,12 @@ def export(
             with suppress(OSError):
                 aside.unlink()
     return Bundled(
-        len(chosen.refs), len(chosen.manifests), len(chosen.blobs), sum(chosen.blobs.values()), tuple(skipped)
+        len(chosen.refs), len(chosen.manifests), len(chosen.blobs), sum(chosen.blobs.values()), chosen.skipped
     )
 
 
-@dataclass
-class _Chosen:
-    refs: dict[Digest, RefEntry]
-    manifests: dict[Digest, Manifest]
-    signatures: dict[Digest, Signature]
-    blobs: dict[Digest, int]
-
-    def records(self) -> Iterator[tuple[str, bytes]]:
-        """Name and bytes of every member that is not a blob."""
-        for key, manifest in sorted(self.manifests.items()):
-            yield f"actions/{key.hex}", seal(manifest.to_bytes())
-        for request, signature in sorted(self.signatures.items()):
-            yield f"signatures/{request.hex}", signature.to_bytes()
-        for request, ref in sorted(self.refs.items()):
-            yield f"refs/{request.hex}", seal(ref.to_bytes())
-
-
-def _choose(store: Store, selection: Selection, *, stages: bool) -> tuple[_Chosen, list[str]]:
-    inventory = take_inventory(store)
-    chosen, skipped = _Chosen({}, {}, {}, {}), list[str]()
-    for request, ref in inventory.refs.items():
-        if (manifest := inventory.manifests.get(ref.key)) is None or not selection.matches(manifest):
-            continue
-        found = store.lookup(ref.key)
-        if isinstance(found, Miss):
-            skipped.append(found.reason)
-            continue
-        chosen.refs[request] = ref
-        if isinstance(signature := store.read_signature(request), Signature):
-            chosen.signatures[request] = signature
-        keys = inventory.reach([ref.key]).keys if stages else {ref.key}
-        for key in keys & set(inventory.manifests):
-            if key == ref.key or store.lookup(key):
-                chosen.manifests[key] = inventory.manifests[key]
-    files = [entry for manifest in chosen.manifests.values() for entry in manifest.files]
-    chosen.blobs = {entry.digest: entry.size_bytes for entry in files}
-    return chosen, skipped
-
-
-def _write(chosen: _Chosen, store: Store, path: Path, *, compressed: bool) -> None:
-    records = list(chosen.records())
+def _write(chosen: Chosen, store: Store, path: Path, *, compressed: bool) -> None:
+    records = [(f"{kind}/{name.hex}", data) for kind, name, data in chosen.records()]
     sizes = [(f"blobs/{digest.hex}", size) for digest, size in sorted(chosen.blobs.items())]
     sizes += [(name, len(data)) for name, data in records]
     members = [{"name": name, "size_bytes": size} for name, size in sizes]

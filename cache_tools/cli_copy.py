@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,10 @@ import click
 from cache_tools.options import dry_run_option, open_store, selection_options, size_option, store_option
 from cache_tools.selection import Selection
 from tkc.cli._shared import json_option, print_json, size_text
+
+_jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(1), default=8, show_default=True, help="Connections at a time."
+)
 
 
 @click.command("export")
@@ -56,6 +63,103 @@ def import_(file: Path, max_size: int, key: str | None, root: Path | None, dry_r
     return _say("would be imported" if dry_run else "imported", done, as_json)
 
 
+@click.command("push")
+@click.argument("address")
+@selection_options
+@click.option("--stages", is_flag=True, help="Also the stage outputs that the artifacts were made from.")
+@click.option("--force", is_flag=True, help="Write everything again, also what is there.")
+@_jobs_option
+@store_option
+@dry_run_option
+@json_option
+def push_(
+    address: str,
+    selection: Selection,
+    stages: bool,
+    force: bool,
+    jobs: int,
+    root: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Copy artifacts to a remote store at ADDRESS: a folder, s3://…, https://…, or whatever fsspec knows.
+
+    What is there is not copied again, so a push that was cut goes on where it ended.
+
+    \b
+    Examples:
+      tkc cache push s3://bucket/tkc --target sm90
+      tkc cache push /mnt/shared/tkc moe
+    """
+    from cache_tools.sync import push
+
+    with _bar("pushing", as_json) as progress:
+        done = push(
+            open_store(root),
+            address,
+            selection,
+            stages=stages,
+            jobs=jobs,
+            force=force,
+            dry_run=dry_run,
+            on_progress=progress,
+        )
+    return _say("would be pushed" if dry_run else "pushed", done, as_json)
+
+
+@click.command("pull")
+@click.argument("address")
+@selection_options
+@_jobs_option
+@click.option("--require-signature", "key", metavar="KEY", help="Take only what this public key signed.")
+@store_option
+@dry_run_option
+@json_option
+def pull_(
+    address: str,
+    selection: Selection,
+    jobs: int,
+    key: str | None,
+    root: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Copy artifacts from a remote store at ADDRESS, verified on arrival. A remote is code: pull what you trust.
+
+    Exits with 1 if something was left out because it is damaged, missing or unsigned.
+
+    \b
+    Examples:
+      tkc cache pull s3://bucket/tkc --target sm90
+      tkc cache pull https://host/tkc moe --dry-run
+    """
+    from cache_tools.remote import open_source
+    from cache_tools.sync import pull
+
+    with _bar("pulling", as_json) as progress:
+        done = pull(
+            open_source(address),
+            open_store(root, writable=True),
+            selection,
+            signers=_signers(key),
+            jobs=jobs,
+            dry_run=dry_run,
+            on_progress=progress,
+        )
+    return _say("are there" if dry_run else "there now", done, as_json)
+
+
+@contextmanager
+def _bar(title: str, as_json: bool) -> Iterator[Callable[[int, int], object] | None]:
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from tkc.cli._progress import Bar
+
+    with Bar(title, 0) as bar:
+        yield bar.at
+
+
 def _signers(key: str | None) -> Any:
     from tkc.cache import Signers
 
@@ -72,4 +176,4 @@ def _say(verb: str, done: Any, as_json: bool) -> int:
     return 1 if done.skipped else 0
 
 
-COMMANDS: dict[str, click.Command] = {"export": export_, "import": import_}
+COMMANDS: dict[str, click.Command] = {"export": export_, "import": import_, "push": push_, "pull": pull_}

@@ -21,8 +21,8 @@ class Source(Protocol):
     def read_signature(self, request: Digest) -> Signature | Miss:
         """The signature of what answers `request`, unverified, or why there is none."""
 
-    def read_blob(self, digest: Digest) -> bytes:
-        """The blob. Raises StoreDamagedError if it is not there or not right."""
+    def read_blob(self, digest: Digest, size_bytes: int | None = None) -> bytes:
+        """The blob, whose size is known or not. Raises StoreDamagedError if it is not there or not right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def copy_files(source: Source, manifest: Manifest, destination: Store) -> Copied
     count = size_bytes = 0
     for entry in manifest.files:
         if destination.blob_flaw(entry.digest) is not None:
-            destination.publish_blob(source.read_blob(entry.digest))
+            destination.publish_blob(source.read_blob(entry.digest, entry.size_bytes))
             count, size_bytes = count + 1, size_bytes + entry.size_bytes
     return Copied(destination.commit_manifest(manifest), count, size_bytes)
 

@@ -13,13 +13,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tkc.cache import Hit, Store
+from tkc.cache import Hit, Miss, Store
 from tkc.compiler import (
     CompileOptions,
     StageOutput,
@@ -41,6 +42,8 @@ from tkc.registry import CatalogEntry, load_catalog
 from tkc.workers import Finished, Message, WorkerPool
 
 DEFAULT_TIMEOUT_S = 600.0
+FETCHES = 8
+"""How many artifacts are asked of a remote at once."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,18 @@ def build(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     lower_only: bool = False,
     on_event: OnEvent | None = None,
+    upstream: ActionSource | None = None,
 ) -> Iterator[Outcome]:
     """Look up every planned artifact, compile what misses, and yield each outcome as it comes.
+
+    With `upstream`, a remote is asked for what misses before it is compiled.
 
     A failed compile is an outcome, not an exception, and does not stop the others. Raises StoreError
     if the store cannot be written at all.
     """
     missing = []
+    if upstream is not None and not lower_only:
+        _fetch(plan, store, upstream)
     for item in plan:
         found = store.lookup(_wanted(item, store, lower_only=lower_only).key)
         if isinstance(found, Hit):
@@ -157,6 +165,21 @@ def build(
     if missing:
         store.require_writable()
         yield from _build_missing(missing, store, jobs or os.cpu_count() or 1, timeout_s, lower_only, on_event)
+
+
+class ActionSource(Protocol):
+    """A remote store, as a build asks it."""
+
+    def fetch_action(self, key: Digest, request: Digest, into: Store) -> Hit | Miss:
+        """Copy the artifact of an action into a writable store, verified; or say why there is none; never raises."""
+
+
+def _fetch(plan: Sequence[Planned], store: Store, upstream: ActionSource) -> None:
+    missing = [item for item in plan if not store.lookup(item.action.key)]
+    if missing:
+        store.require_writable()
+        with ThreadPoolExecutor(FETCHES, thread_name_prefix="tkc-fetch") as pool:
+            list(pool.map(lambda item: upstream.fetch_action(item.action.key, item.request.key, store), missing))
 
 
 def compile_one(unit: Unit, store: Store, *, announce: Callable[[str], None] | None = None) -> Hit:

@@ -32,6 +32,8 @@ class Settings:
         on_miss: the runtime's policy.
         check: whether operators verify what costs a device synchronisation.
         jobs: compiles at a time; 0 means one for each core.
+        remote: address of a remote store that is asked on a miss, before compiling; empty for none.
+        signers: public keys; what comes from shared stores and remotes must be signed by one of them.
     """
 
     cache_dir: Path | None
@@ -39,6 +41,8 @@ class Settings:
     on_miss: MissPolicy = MissPolicy.JIT
     check: bool = False
     jobs: int = 0
+    remote: str = ""
+    signers: tuple[str, ...] = ()
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Self:
@@ -50,6 +54,8 @@ class Settings:
             on_miss=_policy(env.get("TKC_ON_MISS", "") or "jit"),
             check=_flag("TKC_CHECK", env.get("TKC_CHECK", "")),
             jobs=_jobs(env.get("TKC_JOBS", "") or "0"),
+            remote=env.get("TKC_REMOTE", "").strip(),
+            signers=tuple(env.get("TKC_REQUIRE_SIGNATURE", "").replace(",", " ").split()),
         )
 
 

@@ -1,7 +1,7 @@
 """The store: key → files. Knows nothing of kernels and nothing of compilers."""
 
 from tkc.cache.bucket import EntryStatus, Miss
-from tkc.cache.layers import Layers
+from tkc.cache.layers import Layers, Upstream
 from tkc.cache.locks import OnWait, Waiting
 from tkc.cache.misses import LoggedMiss, Misses, MissLog
 from tkc.cache.owner import Owner
@@ -25,6 +25,7 @@ __all__ = [
     "Signature",
     "Signers",
     "Store",
+    "Upstream",
     "Verifier",
     "Waiting",
     "signed_message",

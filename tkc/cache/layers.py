@@ -5,27 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from tkc.cache.bucket import Miss
+from tkc.cache.signatures import Verifier
 from tkc.cache.store import Hit, Store
 from tkc.errors import StoreError
 from tkc.model import Digest
 
 
-class Layers:
-    """Stores in the order in which they are asked. There may be none, and none need be writable."""
+class Upstream(Protocol):
+    """A remote store. It is asked on a miss, before compiling; never by a lookup."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
+    def fetch(self, request: Digest, into: Store) -> Hit | Miss:
+        """Copy what answers `request` into a writable store, verified; or say why there is none; never raises."""
+
+
+class Layers:
+    """Stores in the order in which they are asked. There may be none, and none need be writable.
+
+    Args:
+        stores: asked by every lookup.
+        upstream: asked by `fetch` alone; None if no remote is configured.
+    """
+
+    def __init__(self, stores: Sequence[Store], upstream: Upstream | None = None) -> None:
         self.stores = tuple(stores)
+        self.upstream = upstream
         self._unusable: dict[Store, str] = {}
 
     @classmethod
-    def of_folders(cls, read_only: Sequence[Path], user: Path | None, *, installed: Sequence[Path] = ()) -> Self:
-        """Stores inside installed packages, then read-only ones, then the user's, if there is one."""
+    def of_folders(
+        cls,
+        read_only: Sequence[Path],
+        user: Path | None,
+        *,
+        installed: Sequence[Path] = (),
+        upstream: Upstream | None = None,
+        signers: Verifier | None = None,
+    ) -> Self:
+        """Stores inside installed packages, then read-only ones, then the user's, if there is one.
+
+        With `signers`, the read-only ones answer only with what one of these signed. An installed package is
+        trusted as its installer trusted it, the user's own store as what this user compiled.
+        """
         wheels = [Store(root, trusted=True) for root in installed]
-        shared = [Store(root) for root in read_only]
-        return cls([*wheels, *shared, *([Store(user, writable=True)] if user else [])])
+        shared = [Store(root, signers=signers) for root in read_only]
+        return cls([*wheels, *shared, *([Store(user, writable=True)] if user else [])], upstream)
 
     @property
     def writable(self) -> Store | None:
@@ -51,6 +77,12 @@ class Layers:
         if not misses:
             return Miss("there is no store: set TKC_STORES or TKC_CACHE_DIR, or HOME")
         return Miss("\n".join(miss.reason for miss in misses), damaged=any(miss.damaged for miss in misses))
+
+    def fetch(self, request: Digest, into: Store) -> Hit | Miss:
+        """Ask the remote, if there is one, and keep what it has in `into`. Raises StoreError if that takes nothing."""
+        if self.upstream is None:
+            return Miss("no remote is configured (TKC_REMOTE)", absent=True)
+        return self.upstream.fetch(request, into)
 
     def _ask(self, store: Store, request: Digest) -> Hit | Miss:
         try:

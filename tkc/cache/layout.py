@@ -5,6 +5,7 @@
     <root>/blobs-v1/ab/<digest>          bytes named by their digest; never change
            actions-v1/ab/<key>.json      action key → manifest
            refs-v1/ab/<request>.json     request → action key; the only entries that change, and the gc roots
+           index-v1/refs.json           every ref, where the store is shown by a server that lists nothing
            pins-v1/ab/<key>.json        actions that prune spares and gc starts from too
            signatures-v1/ab/<request>.json  who vouches for what answers a request
            staging-v1/                   private, until one rename (or link) makes it visible
@@ -72,6 +73,10 @@ class Layout:
 
     def log(self, key: Digest) -> str:
         return f"{self.logs}/{key.hex}.log"
+
+    @property
+    def index(self) -> str:
+        return f"{self.root}/index-v1/refs.json"
 
     @property
     def miss_log(self) -> str:

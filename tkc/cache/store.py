@@ -138,11 +138,12 @@ class Store:
         """Return the manifest alone: nothing is said about its blobs."""
         return self._actions.read(key)
 
-    def read_blob(self, digest: Digest) -> bytes:
+    def read_blob(self, digest: Digest, size_bytes: int | None = None) -> bytes:
         """Return the blob's bytes, verified. Raises StoreDamagedError if they are not there or not right."""
         data = self._blobs.read(digest)
-        if isinstance(data, Miss):
-            raise StoreDamagedError(f"store {self.root}: {data.reason}. Build again what needs it")
+        if isinstance(data, Miss) or (size_bytes is not None and len(data) != size_bytes):
+            reason = data.reason if isinstance(data, Miss) else f"blob {digest.short} has not {size_bytes} bytes"
+            raise StoreDamagedError(f"store {self.root}: {reason}. Build again what needs it")
         return data
 
     def blob_flaw(self, digest: Digest) -> Miss | None:
@@ -238,6 +239,12 @@ class Store:
         self._refuse_read_only()
         with files.writing(self._layout.root):
             self._signatures.write(signature)
+
+    def write_index(self, data: bytes) -> None:
+        """Show the index of all refs, for a server that lists nothing; no lookup reads it."""
+        self._refuse_read_only()
+        with files.writing(self._layout.root), self._staging.file(data) as aside:
+            files.show(aside, self._layout.index)
 
     def pin(self, key: Digest, note: str = "") -> None:
         """Keep an action's artifact, whatever prune is told; otherwise as `write_ref`."""

@@ -27,6 +27,7 @@ from tkc.errors import SpecError, TargetError
 from tkc.model import Host, Manifest, Target
 
 if TYPE_CHECKING:
+    from cache_tools.remote import Remote
     from tkc.build import Outcome, Planned
     from tkc.cache import Store
     from tkc.compiler import Unit
@@ -111,17 +112,27 @@ def build(
     if dry_run:
         return _print_plan(planned, store, as_json=as_json, lower_only=emit == "source")
     started = time.monotonic()
+    settings = Settings.from_env()
     with _reporter(len(planned), quiet=as_json) as report:
         running = builder.build(
             planned,
             store,
-            jobs=Settings.from_env().jobs if jobs is None else jobs,
+            jobs=settings.jobs if jobs is None else jobs,
             timeout_s=timeout_s,
             lower_only=emit == "source",
             on_event=report.event,
+            upstream=_remote(settings),
         )
         outcomes = [report.outcome(outcome) for outcome in running]
     return _summarise(outcomes, store, time.monotonic() - started, as_json=as_json)
+
+
+def _remote(settings: Settings) -> Remote | None:
+    if not settings.remote:
+        return None
+    from cache_tools.remote import remote_from
+
+    return remote_from(settings)
 
 
 def select_units(

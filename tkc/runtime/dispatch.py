@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tkc.cache import Hit, Layers, Miss, Store
+from tkc.cache import Hit, Layers, Miss, Signers, Store, Upstream
 from tkc.config import Settings
 from tkc.errors import StoreError
 from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Specialization
@@ -51,10 +51,25 @@ def settings() -> Settings:
 def layers() -> Layers:
     """The stores of this process, in the order they are asked: wheels, ``TKC_STORES``, the user store.
 
-    Made once a process, from the environment; creates nothing.
+    Made once a process, from the environment; creates nothing. A remote is known to them if one is configured;
+    only `fallback` asks it.
     """
     chosen = settings()
-    return Layers.of_folders(chosen.stores, chosen.cache_dir, installed=tuple(_installed_stores()))
+    return Layers.of_folders(
+        chosen.stores,
+        chosen.cache_dir,
+        installed=tuple(_installed_stores()),
+        upstream=_upstream(chosen),
+        signers=Signers(chosen.signers) if chosen.signers else None,
+    )
+
+
+def _upstream(chosen: Settings) -> Upstream | None:
+    if not chosen.remote:
+        return None
+    from cache_tools.remote import remote_from
+
+    return remote_from(chosen)
 
 
 def forget_settings() -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from tkc.compiler import Unit
 
 T = TypeVar("T")
+
+FETCHES = 8
+"""How many artifacts are asked of a remote at once."""
 
 ANNOUNCE_EVERY_S = 3.0
 """How often a compile that a caller waits for says that it is still going on."""
@@ -124,11 +128,22 @@ Answer: TypeAlias = Artifact | ReferenceKernel
 
 
 def answer(missing: Missing) -> Answer:
-    """Do what the policy says about a miss, and log it.
+    """Take it from the remote, if one is configured and has it; else do what the policy says, and log the miss.
 
     Raises ArtifactMissingError if the policy is `error`; ToolchainError or CompileError if it is `jit` and
     compiling is impossible here or fails.
     """
+    return _fetched(missing) or _by_policy(missing)
+
+
+def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Answer | TkcError]:
+    """As `answer`, for many: by the key of each request what it gives or raises. Fetches and compiles them together."""
+    fetched = _fetch_all(missing)
+    left = [one for one in missing if one.request.key not in fetched]
+    return {**fetched, **_all_by_policy(left)}
+
+
+def _by_policy(missing: Missing) -> Answer:
     policy = current_policy()
     started = time.monotonic()
     try:
@@ -139,8 +154,7 @@ def answer(missing: Missing) -> Answer:
         _log(missing, policy, time.monotonic() - started)
 
 
-def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Answer | TkcError]:
-    """As `answer`, for many: by the key of each request what it gives or raises. Compiles them together."""
+def _all_by_policy(missing: Sequence[Missing]) -> Mapping[Digest, Answer | TkcError]:
     if current_policy() is MissPolicy.JIT and len(missing) > 1:
         started = time.monotonic()
         compiled = _compile_all(missing)
@@ -152,9 +166,33 @@ def answer_all(missing: Sequence[Missing]) -> Mapping[Digest, Answer | TkcError]
 
 def _answer_or_error(missing: Missing) -> Answer | TkcError:
     try:
-        return answer(missing)
+        return _by_policy(missing)
     except TkcError as error:
         return error
+
+
+def _fetch_all(missing: Sequence[Missing]) -> dict[Digest, Artifact]:
+    if layers().upstream is None:
+        return {}
+    with ThreadPoolExecutor(FETCHES, thread_name_prefix="tkc-fetch") as pool:
+        found = zip(missing, pool.map(_fetched, missing), strict=True)
+        return {one.request.key: artifact for one, artifact in found if artifact is not None}
+
+
+def _fetched(missing: Missing) -> Artifact | None:
+    """What the remote has, kept in the user store. None if it has nothing, there is none, or the process is sealed."""
+    if (remote := layers().upstream) is None or _SEALED.is_set():
+        return None
+    started = time.monotonic()
+    found = _in_some_store(lambda store: layers().fetch(missing.request.key, store))
+    if not isinstance(found, Hit):
+        _say(f"{missing.title} is not there: {found.reason}")
+        return None
+    if isinstance(verdict := judge(found.manifest, missing.device, missing.request.host), Rejected):
+        _say(f"{missing.title} is not taken from {remote}: {verdict.reason}")
+        return None
+    _say(f"fetched {missing.title} from {remote} in {time.monotonic() - started:.1f} s")
+    return Artifact.of(found)
 
 
 def current_policy() -> MissPolicy:
