@@ -1,3 +1,4 @@
+# ruff: noqa: F821 (dtypes in quotes name no type)
 """A function that launches several kernels: they run in order, and the end of one is a barrier for the next."""
 
 import pytest

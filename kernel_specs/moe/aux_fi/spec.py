@@ -39,7 +39,7 @@ def _grid(dims: ModelDims) -> Iterator[Params]:
 SPEC = KernelSpec(
     name="moe.aux_fi",
     summary="Relative load of each expert, for a balance loss: 1 where all get the same.",
-    definition="fi_e = fp32(count_e * num_experts) / fp32(num_tokens * num_aux_topk), products in int64; rounded once each",
+    definition="fi_e = fp32(count_e * num_experts) / fp32(num_tokens * num_aux_topk), in int64 until there",
     const=(),
     var=(
         VarAxis("num_indices", "at least 1"),

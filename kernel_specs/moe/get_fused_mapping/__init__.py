@@ -1,0 +1,1 @@
+"""The kernel `moe.get_fused_mapping`."""

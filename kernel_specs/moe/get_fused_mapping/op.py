@@ -1,0 +1,107 @@
+"""``get_fused_mapping``."""
+
+from __future__ import annotations
+
+import torch
+
+from kernel_specs.config import get_pdl
+from kernel_specs.moe._checks import check_range, checked_mode
+from kernel_specs.moe._counting import num_slices
+from kernel_specs.moe._routing import MAX_EXPERTS
+from kernel_specs.moe.get_fused_mapping.spec import SPEC
+from tkc.errors import ArgumentError
+from tkc.runtime import KernelTable
+
+__all__ = ["get_fused_mapping"]
+
+_KERNELS = KernelTable(SPEC)
+_INT32_MAX = 2**31 - 1
+
+Mapping8 = tuple[
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor,
+    list[int],
+]
+
+
+def get_fused_mapping(
+    topk_idx: torch.Tensor, num_experts: int, num_expanded_tokens: int, alignment: int, force_no_sync: bool = False
+) -> Mapping8:
+    """Say where each pick of each token goes when tokens are laid out by expert.
+
+    Picks are in order of expert, then token, then k, whatever the device. Each expert has a multiple of
+    `alignment` positions; those left over are padding.
+
+    Args:
+        topk_idx: ``[T, K]``, int64, contiguous. -1 gets no position, nor does any other index that is no expert
+            (an error with ``TKC_CHECK=1``).
+        num_experts: E, 1 to 1024.
+        num_expanded_tokens: N, positions that there is room for. A pick past them gets none (an error with
+            ``TKC_CHECK=1``). 0: as many as there can be, ``(T K + (alignment - 1) E) // alignment * alignment``.
+        alignment: at least 1.
+        force_no_sync: with N = 0, keep that many, and do not ask the device how many are used.
+
+    Returns:
+        ``pos_to_expert``, ``pos_to_token`` and ``pos_to_token_topk`` ``[N]``, -1 for padding, the last being
+        ``token * K + k``; ``token_topk_to_pos`` ``[T, K]``, -1 for none; ``expert_start``, ``expert_end`` and
+        ``num_tokens_per_expert`` ``[E]``, padding included; all int32. Last a list: with N = 0, unless
+        `force_no_sync`, the tensors by position are cut to what is used, which synchronises with the device,
+        and the list holds ``num_tokens_per_expert``; else it is empty.
+
+    Raises ArgumentError, before anything is launched, for anything else.
+    """
+    num_tokens, num_topk = _checked(topk_idx, num_experts, num_expanded_tokens, alignment)
+    if checked_mode():
+        check_range("topk_idx", topk_idx, -1, num_experts)
+    num_picks = num_tokens * num_topk
+    room = num_expanded_tokens or (num_picks + (alignment - 1) * num_experts) // alignment * alignment
+    if room + alignment * num_experts > _INT32_MAX:
+        raise ArgumentError(f"topk_idx asks for {room} positions; expected less than 2^31", argument="topk_idx")
+    int32 = {"dtype": torch.int32, "device": topk_idx.device}
+    if not num_picks:
+        by_position = [torch.full((room,), -1, **int32) for _ in range(3)]
+        by_expert = [torch.zeros(num_experts, **int32) for _ in range(3)]
+        by_pick = torch.empty(num_tokens, num_topk, **int32)
+    else:
+        by_position = [torch.empty(room, **int32) for _ in range(3)]
+        by_expert = [torch.empty(num_experts, **int32) for _ in range(3)]
+        by_pick = torch.empty(num_tokens, num_topk, **int32)
+        scratch = torch.empty(num_slices(num_picks), num_experts, **int32)
+        _KERNELS[topk_idx.device, get_pdl()](topk_idx, scratch, *by_position, by_pick, *by_expert, alignment)
+    sizes: list[int] = []
+    if not num_expanded_tokens and not force_no_sync:
+        sizes = by_expert[2].tolist()
+        by_position = [tensor[: sum(sizes)] for tensor in by_position]
+    elif checked_mode() and num_expanded_tokens:
+        _check_room(by_expert[1], room)
+    return (*by_position, by_pick, *by_expert, sizes)  # type: ignore[return-value]
+
+
+def _checked(topk_idx: torch.Tensor, num_experts: int, num_expanded_tokens: int, alignment: int) -> tuple[int, int]:
+    if topk_idx.dim() != 2:
+        raise ArgumentError(
+            f"topk_idx has shape {list(topk_idx.shape)}; expected [num_tokens, num_topk]", argument="topk_idx"
+        )
+    if not 1 <= num_experts <= MAX_EXPERTS:
+        raise ArgumentError(f"num_experts is {num_experts}; expected 1 to {MAX_EXPERTS}", argument="num_experts")
+    if num_expanded_tokens < 0:
+        raise ArgumentError(
+            f"num_expanded_tokens is {num_expanded_tokens}; expected at least 0", argument="num_expanded_tokens"
+        )
+    if alignment < 1:
+        raise ArgumentError(f"alignment is {alignment}; expected at least 1", argument="alignment")
+    num_tokens, num_topk = topk_idx.shape
+    return num_tokens, num_topk
+
+
+def _check_room(expert_end: torch.Tensor, room: int) -> None:
+    needed = int(expert_end[-1])
+    if needed > room:
+        raise ArgumentError(
+            f"num_expanded_tokens is {room}; the tokens need {needed} positions", argument="num_expanded_tokens"
+        )
