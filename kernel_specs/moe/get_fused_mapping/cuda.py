@@ -116,8 +116,9 @@ def build(specialization: Specialization, target: Target) -> Any:
                 cursor_of = 0
                 if named >= 0 and lane == leader:
                     cursor_of = cursors[warp, named]
-                    cursors[warp, named] = cursor_of + T.cast(T.popcount(equal), "int32")
                 cursor_of = T.shfl_sync(cursor_of, leader)
+                if named >= 0 and lane == leader:
+                    cursors[warp, named] = cursor_of + T.cast(T.popcount(equal), "int32")
                 below = equal & ((T.uint32(1) << T.cast(lane, "uint32")) - T.uint32(1))
                 position = T.if_then_else(named >= 0, cursor_of + T.cast(T.popcount(below), "int32"), -1)
                 T.sync_warp()
