@@ -13,6 +13,7 @@ import click
 
 from cache_tools.options import dry_run_option, open_store, selection_options, size_option, store_option
 from cache_tools.selection import Selection
+from tkc.cache import Verifier
 from tkc.cli._shared import json_option, print_json, size_text
 
 _jobs_option = click.option(
@@ -149,6 +150,81 @@ def pull_(
     return _say("are there" if dry_run else "there now", done, as_json)
 
 
+@click.command("migrate")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@selection_options
+@store_option
+@dry_run_option
+@json_option
+def migrate_(folder: Path, selection: Selection, root: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Bring the artifacts of another store FOLDER, also one of an earlier format, into this store. Leaves it as it is.
+
+    \b
+    Examples:
+      tkc cache migrate /old/cache/tkc
+    """
+    from cache_tools.migrate import migrate
+
+    with _bar("migrating", as_json) as progress:
+        store = open_store(root, writable=True)
+        done = migrate(folder, store, selection, dry_run=dry_run, on_progress=progress)
+    return _say("are there" if dry_run else "there now", done, as_json)
+
+
+@click.command("keygen")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+def keygen_(file: Path, as_json: bool) -> int:
+    """Make a key to sign with in FILE, readable by its owner alone, and print the public key.
+
+    \b
+    Examples:
+      tkc cache keygen ~/.config/tkc/signing.key
+    """
+    from cache_tools.sign import new_key
+
+    public = new_key(file)
+    if as_json:
+        print_json({"key": str(file), "public_key": public})
+    else:
+        click.echo(public)
+    return 0
+
+
+@click.command("sign")
+@selection_options
+@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The private key to sign with.")
+@click.option("--check", metavar="KEY", help="Sign nothing; say what this public key did not sign.")
+@store_option
+@dry_run_option
+@json_option
+def sign_(
+    selection: Selection, key: Path | None, check: str | None, root: Path | None, dry_run: bool, as_json: bool
+) -> int:
+    """Sign artifacts, so that machines with TKC_REQUIRE_SIGNATURE take them from a shared store, bundle or remote.
+
+    \b
+    Examples:
+      tkc cache sign --key ~/.config/tkc/signing.key --target sm90
+      tkc cache sign --check 3d40…
+    """
+    from cache_tools import sign
+
+    if (key is None) == (check is None):
+        raise click.UsageError("give --key FILE to sign, or --check KEY to look")
+    if key is not None:
+        done = sign.sign(open_store(root, writable=not dry_run), key, selection, dry_run=dry_run)
+    else:
+        done = sign.check(open_store(root), str(check), selection)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        for line in done.skipped:
+            click.echo(f"not signed: {line}", err=True)
+        click.echo(f"{done.refs} artifacts signed by {done.signer}")
+    return 1 if done.skipped else 0
+
+
 @contextmanager
 def _bar(title: str, as_json: bool) -> Iterator[Callable[[int, int], object] | None]:
     if as_json or not sys.stderr.isatty():
@@ -160,10 +236,13 @@ def _bar(title: str, as_json: bool) -> Iterator[Callable[[int, int], object] | N
         yield bar.at
 
 
-def _signers(key: str | None) -> Any:
+def _signers(key: str | None) -> Verifier | None:
+    """Whom to trust: the key given, else those that the environment requires."""
+    from cache_tools.remote import signers_from
     from tkc.cache import Signers
+    from tkc.config import Settings
 
-    return None if key is None else Signers([key])
+    return Signers([key]) if key else signers_from(Settings.from_env())
 
 
 def _say(verb: str, done: Any, as_json: bool) -> int:
@@ -176,4 +255,12 @@ def _say(verb: str, done: Any, as_json: bool) -> int:
     return 1 if done.skipped else 0
 
 
-COMMANDS: dict[str, click.Command] = {"export": export_, "import": import_, "push": push_, "pull": pull_}
+COMMANDS: dict[str, click.Command] = {
+    "export": export_,
+    "import": import_,
+    "push": push_,
+    "pull": pull_,
+    "migrate": migrate_,
+    "keygen": keygen_,
+    "sign": sign_,
+}
