@@ -59,7 +59,9 @@ def read_cubin(data: bytes) -> CubinInfo:
     """Read a cubin. Raises ValueError if `data` is none, or is cut short."""
     capability = cubin_capability(data)
     try:
-        return CubinInfo(capability, _kernels(ELFFile(io.BytesIO(data)), capability))
+        elf = ELFFile(io.BytesIO(data))
+        _check_is_whole(elf, len(data))
+        return CubinInfo(capability, _kernels(elf, capability))
     except (ELFError, struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"a damaged CUDA device binary: {error}") from error
 
@@ -82,6 +84,17 @@ _TEXT = ".text."
 _REGISTERS, _FRAME_BYTES = 0x2F, 0x11
 _SIZED_ATTRIBUTE = 0x04  # form of an attribute that says how long it is; others hold two bytes
 _RESERVED_SHARED_BYTES = 1024  # of every block, on capability 9.0 and later
+
+
+def _check_is_whole(elf: ELFFile, size_bytes: int) -> None:
+    tables = [
+        (elf["e_phoff"], elf["e_phnum"] * elf["e_phentsize"]),
+        (elf["e_shoff"], elf["e_shnum"] * elf["e_shentsize"]),
+    ]
+    sections = [(s["sh_offset"], s["sh_size"]) for s in elf.iter_sections() if s["sh_type"] != "SHT_NOBITS"]
+    end = max(offset + size for offset, size in (*tables, *sections))
+    if end > size_bytes:
+        raise ValueError(f"a damaged CUDA device binary: {size_bytes} of {end} bytes")
 
 
 def _kernels(elf: ELFFile, capability: int) -> dict[str, KernelResources]:

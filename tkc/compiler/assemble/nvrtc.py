@@ -62,8 +62,10 @@ class Nvrtc:
         self._must("nvrtcCreateProgram", ctypes.byref(program), source, SOURCE_NAME.encode(), 0, None, None)
         try:
             status = self._library.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
-            log = self._text(program, "ProgramLog") or self._library.nvrtcGetErrorString(status).decode()
-            return Compiled(None if status else self._text(program, "PTX"), log)
+            log = self._text(program, "ProgramLog")
+            if status == 0:
+                return Compiled(self._text(program, "PTX"), log)
+            return Compiled(None, log or self._library.nvrtcGetErrorString(status).decode())
         finally:
             self._must("nvrtcDestroyProgram", ctypes.byref(program))
 
