@@ -52,8 +52,10 @@ class Disk:
                 path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
                 path.chmod(0o444)
 
-    def lose_names(self) -> None:
+    def lose_names(self, among: Path) -> None:
         for name in self._new_names:
+            if not Path(name).is_relative_to(among):
+                continue
             if Path(name).is_dir():
                 shutil.rmtree(name)
             else:
@@ -139,10 +141,10 @@ def test_a_power_cut_before_any_step_leaves_each_entry_whole_or_absent(
         if loss == "content":
             disk.lose_content(store.root)
         else:
-            disk.lose_names()
+            disk.lose_names(store.root / "blobs-v1")  # the worst: what was shown first is lost, the rest is not
         where = f"cut before step {number}, {loss} lost"
         report = fsck(Store(store.root))
-        assert not [one for one in report.problems if one.kind.name == "DAMAGED"], where
+        assert report.problems == (), (where, report.problems)
         found = store.resolve(request_of("neighbour").key)
         assert isinstance(found, Hit) and found.path("kernel.so").read_bytes() == library("neighbour cpu"), where
         make(Store(store.root, writable=True), "one")
@@ -156,5 +158,5 @@ def test_the_disk_of_these_tests_does_lose_what_is_not_synced(tmp_path: Path) ->
         os.write(descriptor, b"12345678")
         os.close(descriptor)
         os.mkdir(tmp_path / "folder")  # noqa: PTH102
-    disk.lose_content(tmp_path), disk.lose_names()
+    disk.lose_content(tmp_path), disk.lose_names(tmp_path)
     assert (tmp_path / "file").read_bytes() == b"1234" and not (tmp_path / "folder").exists()
