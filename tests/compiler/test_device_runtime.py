@@ -485,34 +485,36 @@ def test_the_sources_compile_without_a_warning(cuda_tools: Tools, tmp_path: Path
         compile_c(cuda_tools, tmp_path, "-fvisibility=hidden", "-fPIC", "-c", name, "-o", f"{name}.o")
 
 
+KERNEL = {
+    "symbol": "k",
+    "args": [{"name": "x", "kind": "pointer", "alignment_bytes": 16}, {"name": "e", "kind": "float32"}],
+    "launch_params": ["blockIdx.x", "threadIdx.x", "tirx.use_dyn_shared_memory"],
+    "cluster": None,
+    "cooperative": True,
+    "pdl": True,
+    "arch": "sm_90a",
+}
+
+
+def runtime_alone(backend: Backend, kernel: dict[str, Any], main: str, folder: Path) -> list[str]:
+    """Lay out a backend's runtime with a stand-in for tvm-ffi and `main`; give the sources to compile."""
+    for name, text in device_runtime.sources(backend).items():
+        (folder / name).write_text(text)
+    table = device_runtime.kernel_table_c({"function": "f", "kernels": [kernel]})
+    (folder / "kernel_table.c").write_text(table)
+    shutil.copy(FAKE / "host.h", folder)
+    shutil.copy(FAKE / main, folder / "main.c")
+    return sorted(path.name for path in folder.glob("*.c"))
+
+
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizers' runtimes come with gcc")
-def test_sanitizers_find_nothing(artifact: Artifact, driver: Path, tmp_path: Path, sanitizer: str) -> None:
-    """Eight threads load and launch through the runtime alone; a stand-in for the host function calls it."""
-    for name, text in device_runtime.sources(Backend.CUDA).items():
-        (tmp_path / name).write_text(text)
-    facts = {
-        "function": "f",
-        "kernels": [
-            {
-                "symbol": "k",
-                "args": [{"name": "x", "kind": "pointer", "alignment_bytes": 16}, {"name": "e", "kind": "float32"}],
-                "launch_params": ["blockIdx.x", "threadIdx.x", "tirx.use_dyn_shared_memory"],
-                "cluster": None,
-                "cooperative": True,
-                "pdl": True,
-                "arch": "sm_90a",
-            }
-        ],
-    }
-    (tmp_path / "kernel_table.c").write_text(device_runtime.kernel_table_c(facts))
-    shutil.copy(FAKE / "stress.c", tmp_path)
-    sources = sorted(path.name for path in tmp_path.glob("*.c"))
-    ffi = probe(program("row_sums").target, HOST, program("row_sums").options, stamps_dir=None).cc_includes
-    includes = [f"-I{path}" for path in (*ffi, RUNTIME.parent / "link_headers")]
+def test_sanitizers_find_nothing(cuda_tools: Tools, driver: Path, tmp_path: Path, sanitizer: str) -> None:
+    """Eight threads load and launch on two devices."""
+    sources = runtime_alone(Backend.CUDA, KERNEL, "stress.c", tmp_path)
+    includes = [f"-I{path}" for path in (*cuda_tools.cc_includes, RUNTIME.parent / "link_headers")]
     flags = ("-std=gnu11", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
-    command = ("gcc", *flags, *sources, *includes, "-o", "stress", "-lpthread", "-ldl")
-    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run(("gcc", *flags, *sources, *includes, "-o", "stress", "-lpthread", "-ldl"), cwd=tmp_path, check=True)
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(driver),
@@ -529,28 +531,43 @@ def test_sanitizers_find_nothing(artifact: Artifact, driver: Path, tmp_path: Pat
     assert miscounted == "RuntimeError: kernel k takes 2 arguments and 3 launch parameters, got 4 values"
 
 
-TABLE = {
-    "function": "f",
-    "kernels": [
-        {
-            "symbol": "k",
-            "args": [],
-            "launch_params": ["blockIdx.x"],
-            "cluster": None,
-            "cooperative": False,
-            "pdl": False,
-        }
-    ],
-}
+def test_ascend_packs_arguments_as_cann_wants_them(cuda_tools: Tools, tmp_path: Path) -> None:
+    """On a libascendcl that prints; no Ascend device has run this."""
+    kinds = {"x": "pointer", "a": "int16", "e": "float32", "flag": "bool", "n": "int64"}
+    kernel = {
+        **KERNEL,
+        "args": [{"name": name, "kind": kind, "alignment_bytes": 16} for name, kind in kinds.items()],
+        "launch_params": ["blockIdx.x", "blockIdx.y", "tirx.use_dyn_shared_memory"],
+        "arch": "dav-3510",
+    }
+    sources = runtime_alone(Backend.ASCEND, kernel, "ascend.c", tmp_path)
+    compile_c(cuda_tools, tmp_path, *sources, "-o", "main", "-lpthread", "-ldl")
+    compile_c(cuda_tools, tmp_path, str(FAKE / "ascendcl.c"), "-shared", "-fPIC", "-o", "libascendcl.so")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(("./main",), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Each argument at a multiple of its size and of 4 bytes: x at 0, a at 8, e at 12, flag at 16, n at 24.
+    packed = "0000010000000000" + "feff0000" + "0000003f" + "0100000000000000" + "0700000000000000"
+    assert done.stdout.splitlines() == [
+        "aclrtSetDevice 1",
+        "aclrtBinaryLoadFromData ELF 4 no options",
+        "aclrtBinaryGetFunction 0x20 k",
+        f"aclrtLaunchKernelWithHostArgs 0x30 blocks=6 stream=(nil) reserved=(nil),0 arguments={packed}",
+        f"aclrtLaunchKernelWithHostArgs 0x30 blocks=6 stream=(nil) attribute2=512 reserved=(nil),0 arguments={packed}",
+        "ValueError: argument `x` of kernel k is misaligned: address 0x10008 is not a multiple of 16 bytes",
+        "ValueError: kernel k: grid of 4294967296 x 2 x 1 blocks; expected: 1 to 2^32 - 1 together",
+        "aclrtSetDevice 5",
+        "LoadError: f: selecting the device on Ascend device 5 failed with ACL error 107001: words of the fake",
+    ]
 
 
 def test_a_type_that_cannot_be_passed_is_refused_when_linking() -> None:
-    kernel = {**TABLE["kernels"][0], "args": [{"name": "x", "kind": "float16x2"}]}  # type: ignore[dict-item]
+    kernel = {**KERNEL, "args": [{"name": "x", "kind": "float16x2"}]}
     with pytest.raises(ValueError, match="argument `x` has type float16x2, which cannot be passed at launch"):
-        device_runtime.kernel_table_c({**TABLE, "kernels": [kernel]})
+        device_runtime.kernel_table_c({"function": "f", "kernels": [kernel]})
 
 
 def test_an_unknown_launch_parameter_is_refused_when_linking() -> None:
-    kernel = {**TABLE["kernels"][0], "launch_params": ["blockIdx.x", "vthread.x"]}  # type: ignore[dict-item]
+    kernel = {**KERNEL, "launch_params": ["blockIdx.x", "vthread.x"]}
     with pytest.raises(ValueError, match=r"unknown launch parameter 'vthread\.x'"):
-        device_runtime.kernel_table_c({**TABLE, "kernels": [kernel]})
+        device_runtime.kernel_table_c({"function": "f", "kernels": [kernel]})

@@ -1,58 +1,12 @@
-/* Eight threads that load and launch through the device runtime, for sanitizers to watch.
- *
- * Stands in for tvm-ffi, for the host function and for the device binary. */
+/* Eight threads that load and launch through the CUDA runtime, for sanitizers to watch. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "tkc_runtime.h"
+#include "host.h"
 
 enum { THREADS = 8, CALLS = 100 };
 
-const unsigned char tkc_device_binary[] = "\x7f" "ELF";
-const uint64_t tkc_device_binary_size = 4;
-
-typedef struct {
-  void* self;
-  TVMFFISafeCallType call;
-} function;
-
-int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType call, void (*deleter)(void*), TVMFFIObjectHandle* out) {
-  (void)deleter;
-  function* made = malloc(sizeof *made);
-  *made = (function){self, call};
-  *out = made;
-  return 0;
-}
-
-void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) { printf("%s: %s\n", kind, message); }
-
-void* TVMFFIEnvGetStream(int32_t device_type, int32_t device) {
-  (void)device_type, (void)device;
-  return NULL;
-}
-
-extern int TVMBackendGetFuncFromEnv(void* context, const char* name, TVMFFIObjectHandle* out);
 extern int32_t __tvm_ffi_main_pdl(void* self, void* args, int num_args, void* result);
-
-static int call(const char* name, const TVMFFIAny* args, int32_t num_args) {
-  TVMFFIObjectHandle handle;
-  if (TVMBackendGetFuncFromEnv(NULL, name, &handle) != 0) return -1;
-  function made = *(function*)handle;
-  free(handle);
-  TVMFFIAny result = {0};
-  return made.call(made.self, args, num_args, &result);
-}
-
-static TVMFFIAny integer(int64_t value) {
-  TVMFFIAny any;
-  memset(&any, 0, sizeof any);
-  any.type_index = kTVMFFIInt;
-  any.v_int64 = value;
-  return any;
-}
 
 static atomic_int launches;
 

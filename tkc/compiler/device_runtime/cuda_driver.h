@@ -17,16 +17,13 @@ typedef struct CUstream_st* CUstream;
 
 enum {
   CUDA_SUCCESS = 0,
-  CUDA_ERROR_INVALID_VALUE = 1,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_NOT_INITIALIZED = 3,
   CUDA_ERROR_DEINITIALIZED = 4,
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_IMAGE = 200,
   CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
   CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
-  CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
   CUDA_ERROR_LAUNCH_TIMEOUT = 702,
@@ -36,13 +33,11 @@ enum {
   CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
-  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
   CUDA_ERROR_INVALID_CLUSTER_SIZE = 912,
 };
 
 enum {
-  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE = 108,
@@ -107,11 +102,9 @@ _Static_assert(sizeof(CUtensorMap) == 128, "size of the driver's tensor maps");
 /* Every driver function that is used. */
 #define TKC_DRIVER_FUNCTIONS(F)                                                                                        \
   F(cuInit, (unsigned int flags))                                                                                      \
-  F(cuDriverGetVersion, (int* version))                                                                                \
   F(cuGetErrorName, (CUresult code, const char** name))                                                                \
   F(cuGetErrorString, (CUresult code, const char** text))                                                              \
   F(cuDeviceGet, (CUdevice * device, int ordinal))                                                                     \
-  F(cuDeviceGetCount, (int* count))                                                                                    \
   F(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                                \
   F(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                                  \
   F(cuCtxGetCurrent, (CUcontext * context))                                                                            \
