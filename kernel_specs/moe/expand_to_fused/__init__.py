@@ -1,0 +1,1 @@
+"""The kernel `moe.expand_to_fused`."""

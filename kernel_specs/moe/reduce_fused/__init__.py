@@ -1,0 +1,1 @@
+"""The kernel `moe.reduce_fused`."""
