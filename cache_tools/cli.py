@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cache_tools.cli_copy import COMMANDS
 from cache_tools.options import age_option, dry_run_option, open_store, selection_options, size_option, store_option
 from cache_tools.selection import Selection
+from cache_tools.transfer import Source
 from tkc.cli._shared import json_option, print_json, size_text, user_store_path
 
 
@@ -177,14 +177,13 @@ def gc_(grace: float | None, root: Path | None, dry_run: bool, as_json: bool) ->
 @click.option(
     "--from",
     "others",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
     multiple=True,
-    metavar="DIR",
-    help="Another store to restore from, before the layers in TKC_STORES. May be repeated.",
+    metavar="ADDRESS",
+    help="Another store to restore from, before TKC_STORES and TKC_REMOTE: a folder or a remote. May be repeated.",
 )
 @store_option
 @json_option
-def fsck_(repair: bool, others: Sequence[Path], root: Path | None, as_json: bool) -> int:
+def fsck_(repair: bool, others: Sequence[str], root: Path | None, as_json: bool) -> int:
     """Check a whole store: hash every blob, read every record, follow every pointer.
 
     Exits with the sum of 1 (damaged), 4 (something points at what is not there), 8 (unreadable, or writable by
@@ -310,11 +309,13 @@ def misses_(clear: bool, root: Path | None, dry_run: bool, as_json: bool) -> int
     return 0
 
 
-def _sources(others: Sequence[Path]) -> dict[str, Any]:
-    from tkc.cache import Store
+def _sources(others: Sequence[str]) -> dict[str, Source]:
+    from cache_tools.remote import open_source
     from tkc.config import Settings
 
-    return {str(path): Store(path.absolute()) for path in (*others, *Settings.from_env().stores)}
+    settings = Settings.from_env()
+    addresses = (*others, *map(str, settings.stores), *([settings.remote] if settings.remote else []))
+    return {address: open_source(address) for address in addresses}
 
 
 def _say_pins(verb: str, rows: list[dict[str, str]], dry_run: bool, as_json: bool) -> int:

@@ -12,6 +12,7 @@ from cache_tools.fsck import Kind, fsck
 from tests.cache.helpers import tree
 from tests.cache_tools.conftest import Said
 from tests.cache_tools.helpers import library, make, manifest_path, overwrite, ref_path, request_of
+from tests.cache_tools.servers import plain_http
 from tkc.cache import Store
 from tkc.errors import StoreReadOnlyError
 from tkc.model import Digest, Manifest
@@ -149,4 +150,7 @@ def test_the_command_reports_repairs_and_exits_by_kind(
     assert cache("fsck").code == 0
     blob_of(store).unlink()
     assert cache("fsck").code == Kind.DANGLING
-    assert cache("fsck", "--repair", "--from", str(tmp_path / "layer")).code == 0
+    monkeypatch.delenv("TKC_STORES")
+    with plain_http(tmp_path / "layer") as url:
+        assert f"restored from {url}" in cache("fsck", "--repair", "--from", url).out
+    assert cache("fsck").code == 0
