@@ -5,6 +5,7 @@ from typing import Any
 import tilelang.cpu.language as T
 
 from kernel_specs.moe.reduce_fused.spec import out_dtype
+from kernel_specs.quant._cpu import codes, decoded, encoded
 from tkc.model import Specialization, Target
 
 
@@ -37,10 +38,11 @@ def build(specialization: Specialization, target: Target) -> Any:
                             factor = topk_weights[token, k]
                         if position < num_scaled:
                             factor = factor * x_sf[position]
-                        total = _fma(T.cast(x[position, column], "float32"), factor, total)
+                        element = decoded(codes(x)[position, column], dtype)
+                        total = _fma(element, factor, total)
                 if num_sf > 0:
                     total = total * sf[T.if_then_else(num_sf > 1, token, 0)]
-                out[token, column] = T.Cast(to, total)
+                codes(out)[token, column] = encoded(total, to)
 
     return reduce_fused
 
