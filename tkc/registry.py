@@ -111,7 +111,7 @@ def load_catalog(*packages: str) -> Catalog:
 
     Raises SpecError for a folder whose spec is missing, misnamed or incomplete.
     """
-    names = packages or tuple(sorted({point.value for point in entry_points(group=ENTRY_POINT_GROUP)}))
+    names = packages or installed_packages()
     entries = {entry.spec.name: entry for package in names for entry in _walk(package)}
     return Catalog(dict(sorted(entries.items())))
 
@@ -123,11 +123,28 @@ def find_entry(name: str) -> CatalogEntry:
     Raises SpecError, with the nearest name, if no catalogue has it.
     """
     family, _, kernel = name.partition(".")
-    for package in sorted({point.value for point in entry_points(group=ENTRY_POINT_GROUP)}):
+    for package in installed_packages():
         folder = _package_folder(package) / family / kernel
         if family.isidentifier() and kernel.isidentifier() and (folder / "spec.py").is_file():
             return _entry(package, folder)
     return load_catalog().find(name)
+
+
+def entry_of(spec: KernelSpec) -> CatalogEntry:
+    """The entry of a spec, found from the module that defines it: unlike `find_entry`, looks at no other package."""
+    package, is_kernel, _ = f"{spec.specialize.__module__}.".rpartition(f".{spec.name}.spec.")
+    return _entry_in(package, spec.name) if is_kernel else find_entry(spec.name)
+
+
+@cache
+def _entry_in(package: str, name: str) -> CatalogEntry:
+    return _entry(package, _package_folder(package).joinpath(*name.split(".")))
+
+
+@cache
+def installed_packages() -> tuple[str, ...]:
+    """The packages that announce a catalogue; asked once, as it means a look at every installed distribution."""
+    return tuple(sorted({point.value for point in entry_points(group=ENTRY_POINT_GROUP)}))
 
 
 def _walk(package: str) -> Iterator[CatalogEntry]:

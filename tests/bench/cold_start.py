@@ -1,4 +1,4 @@
-"""One process that needs three hundred kernels: ``python cold_start.py tkc|tilelang``, prints seconds as JSON.
+"""One process that needs three hundred kernels: ``python cold_start.py tkc|warmup|tilelang``, prints seconds as JSON.
 
 torch is imported and the device awake before the clock starts, the rest is inside: for tkc its import, and for each
 artifact finding, verifying, loading and one launch; for TileLang its import, its disk cache, and one launch.
@@ -36,7 +36,7 @@ def main() -> None:
     outputs = [torch.full((_N,), float("nan"), device="cuda") for _ in range(COUNT)]
     torch.cuda.synchronize()
     started = time.perf_counter()
-    (_tkc if what == "tkc" else _tilelang)(x, outputs)
+    {"tkc": _tkc, "warmup": _warmup, "tilelang": _tilelang}[what](x, outputs)
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     for factor, y in enumerate(outputs, 1):
@@ -51,6 +51,14 @@ def _tkc(x, outputs) -> None:
     kernels = KernelTable(load_catalog("bench_kernels").find("elementwise.scale").spec)
     for factor, y in enumerate(outputs, 1):
         kernels[x.device, False, factor](x, y)
+
+
+def _warmup(x, outputs) -> None:
+    """As `_tkc`, after a warm-up, which finds, verifies and loads in several threads."""
+    import tkc
+
+    tkc.warmup([("elementwise.scale", {"factor": factor}) for factor in range(1, COUNT + 1)], x.device, progress=False)
+    _tkc(x, outputs)
 
 
 def _tilelang(x, outputs) -> None:

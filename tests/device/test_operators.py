@@ -155,7 +155,9 @@ def test_misaligned_pointer_is_refused_by_name() -> None:
     assert bool((room == -7).all())
 
 
-def test_an_artifact_for_another_architecture_is_never_loaded(tmp_path: Path, store: Path) -> None:
+def test_an_artifact_for_another_architecture_is_never_loaded(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """G3: elsewhere a prebuilt of the wrong architecture imported fine and died at launch."""
     from tkc.cache import Hit, Store
     from tkc.model import Host, Request, Target
@@ -174,7 +176,7 @@ def test_an_artifact_for_another_architecture_is_never_loaded(tmp_path: Path, st
         planted.commit_manifest(wrong.manifest)
     request = Request(specialization, source, "sm90", host)
     planted.write_ref(request.key, request.fields(), wrong.manifest.key)
-    os.environ["TKC_STORES"] = str(planted.root)
+    monkeypatch.setenv("TKC_STORES", str(planted.root))
     runtime.reset()
     with pytest.raises(ArtifactMissingError, match="sm_100"):
         tkc.kernel("moe.topk_gate", device="cuda:0", num_experts=256, num_topk=8)
@@ -199,6 +201,10 @@ def test_a_forked_child_gets_a_clear_error_and_the_parent_goes_on(scores: torch.
     assert torch.equal(after, before)
 
 
-def test_a_miss_under_the_policy_error_names_the_line_that_builds_it() -> None:
+def test_a_miss_under_the_policy_error_names_the_line_that_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TKC_STORES", str(tmp_path / "empty"))
+    runtime.reset()
     with pytest.raises(ArtifactMissingError, match=r"tkc build moe\.topk_gate .*--target sm90"):
-        tkc.kernel("moe.topk_gate", device="cuda:0", num_experts=1000, num_topk=8)
+        tkc.kernel("moe.topk_gate", device="cuda:0", num_experts=256, num_topk=8)

@@ -171,6 +171,8 @@ def announce(site: Path, name: str, group: str, value: str) -> None:
 def _forget_catalogs() -> None:
     importlib.invalidate_caches()
     registry.find_entry.cache_clear()
+    registry.installed_packages.cache_clear()
+    registry._entry_in.cache_clear()
     registry.load_catalog.cache_clear()
 
 

@@ -1,8 +1,11 @@
 """Tensors → launch: find the artifact for a tensor's device, verify it, load it, launch it."""
 
-from tkc.runtime.dispatch import layers
-from tkc.runtime.fallback import seal
-from tkc.runtime.launch import LoadedKernel
-from tkc.runtime.table import KernelTable, kernel, reset
+from tkc.runtime.collection import paused_collection
+
+with paused_collection():
+    from tkc.runtime.dispatch import layers
+    from tkc.runtime.fallback import seal
+    from tkc.runtime.launch import LoadedKernel
+    from tkc.runtime.table import KernelTable, kernel, reset
 
 __all__ = ["KernelTable", "LoadedKernel", "kernel", "layers", "reset", "seal"]

@@ -84,12 +84,20 @@ def _function(handle: int, symbol: str) -> Entry | None:
 
 def _dlopen(data: bytes, digest: Digest) -> int:
     """Open a private copy of a library; its handle."""
-    import tvm_ffi  # noqa: F401  its library must be in the process before ours, which needs its C ABI
+    _tvm_ffi()  # its library must be in the process before ours, which needs its C ABI
 
     try:
         return _dlopen_memory(data, digest)
     except (OSError, AttributeError):  # no memfd here, or it may not be executed
         return _dlopen_file(data, digest)
+
+
+@cache
+def _tvm_ffi() -> None:
+    """Bring tvm-ffi's library in, and tell it which class a LoadError of the device runtime is."""
+    import tvm_ffi
+
+    tvm_ffi.register_error("LoadError", LoadError)
 
 
 def _dlopen_memory(data: bytes, digest: Digest) -> int:

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from tkc.cache import Miss
 from tkc.errors import LoadError, SpecError, TkcError
 from tkc.model import Backend, KernelSpec, Params, Specialization, Value
-from tkc.registry import CatalogEntry, find_entry
+from tkc.registry import CatalogEntry, entry_of, find_entry
 from tkc.runtime import dispatch, fallback
 from tkc.runtime.artifact import LIBRARY, Artifact
+from tkc.runtime.collection import paused_collection
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info, is_capturing
 from tkc.runtime.fallback import Answer, Missing, ReferenceKernel
 from tkc.runtime.launch import Launch, LoadedKernel, forked, forked_after_loading, mark_forked
@@ -92,7 +93,7 @@ def load_kernel(
     `on_miss` does, by default what the policy says, if no layer has it.
     """
     key = (specialization, device.kind, device.index)
-    return _loaded.get(key, lambda: _load(find_entry(spec.name), specialization, device, params, on_miss))
+    return _loaded.get(key, lambda: _load(entry_of(spec), specialization, device, params, on_miss))
 
 
 def reset() -> None:
@@ -121,7 +122,8 @@ class _Loaded:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if (found := self._kernels.get(key)) is None:
-                found = self._kernels[key] = load()
+                with paused_collection():
+                    found = self._kernels[key] = load()
         return found
 
     def that_survive_a_fork(self) -> _Loaded:

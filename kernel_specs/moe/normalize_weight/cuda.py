@@ -27,7 +27,7 @@ class Config:
         width: consecutive weights of one lane where a token has eight: 1, 2 or 4.
     """
 
-    threads: int = 256
+    threads: int = 512
     width: int = 1
 
 

@@ -42,13 +42,15 @@ DEFAULT = Config()
 
 def tuned(plan: Plan) -> Config:
     """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns."""
-    if plan.requantises or plan.mode != "cast":
+    if plan.requantises:
+        return Config(vector=32, rows=1) if plan.x == "e4m3" and plan.width >= 32 else DEFAULT
+    if plan.mode != "cast":
         return DEFAULT
     if plan.fmt == "e2m1":
         return Config(rows=4)  # bound by instructions: more of them in flight
-    if plan.x == "float32":
+    if plan.x == "float32" or plan.width < 32:
         return Config(rows=1)
-    return Config(vector=32, rows=1) if plan.width >= 64 else Config(rows=1, warps=8)
+    return Config(vector=32, rows=1 if plan.width >= 64 else 2)
 
 
 @dataclass(frozen=True, slots=True)

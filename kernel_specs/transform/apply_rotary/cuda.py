@@ -29,7 +29,7 @@ class Config:
 
     threads: int = 256
     heads: int = 2
-    blocks_per_sm: int = 3
+    blocks_per_sm: int = 4
 
 
 DEFAULT = Config()

@@ -86,13 +86,13 @@ def _check_normalize_weight(device: torch.device, generator: torch.Generator, se
         for num_topk in _WEIGHTS:
             wide = torch.rand(num_tokens, num_topk + 5, generator=generator)
             exponents = torch.randint(-140, 100, (num_tokens, num_topk), generator=generator)
-            for weights in (
-                wide[:, :num_topk].contiguous(),
-                wide[:, 3 : 3 + num_topk],
-                _spread(wide, exponents),
+            plain, spread = wide[:, :num_topk].contiguous(), _spread(wide, exponents)
+            for weights, there in (
+                (plain, plain.to(device)),
+                (wide[:, 3 : 3 + num_topk], wide.to(device)[:, 3 : 3 + num_topk]),
+                (spread, spread.to(device)),
             ):
                 _poison(device, (num_tokens, num_topk), torch.float32)
-                there = wide.to(device)[:, 3 : 3 + num_topk] if weights.stride(0) > num_topk else weights.to(device)
                 got = normalize_weight(there)
                 want = reference_normalize_weight(weights)
                 for ours, theirs in zip(got, want, strict=True):
