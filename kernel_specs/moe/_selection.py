@@ -58,6 +58,22 @@ class Chunks:
 
 
 @T.macro
+def load_row(scores: Any, token: Any, num_experts: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any) -> None:
+    """Put the keys of a row where `pick` expects them, and cross out the room that is left."""
+    row = T.alloc_local((chunks.size,), "float32")
+    for i in T.unroll(chunks.size):
+        row[i] = 0
+        if i * WARP + lane < num_experts:
+            row[i] = scores[token, i * WARP + lane]
+    for i in T.unroll(chunks.size):
+        key = T.alloc_var("int32")
+        key = rank_key(row[i])
+        if i * WARP + lane >= num_experts:
+            key = CROSSED_OUT
+        keys[warp, chunks.place(i * WARP + lane)] = key
+
+
+@T.macro
 def first_lane(predicate: Any) -> Any:
     """The lowest lane for which `predicate` holds, -1 if there is none. All lanes of a warp call it."""
     return T.__ffs(T.cast(T.ballot_sync(predicate), "int32")) - 1

@@ -6,7 +6,7 @@ from typing import Any
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
-from kernel_specs.moe._selection import CROSSED_OUT, WARP, Chunks, pick, rank_key
+from kernel_specs.moe._selection import WARP, Chunks, load_row, pick
 from tkc.model import Specialization, Target
 
 PASS_CONFIGS: dict[str, object] = {
@@ -62,19 +62,3 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 T.pdl_trigger()
 
     return topk_gate
-
-
-@T.macro
-def load_row(scores: Any, token: Any, num_experts: Any, chunks: Chunks, keys: Any, warp: Any, lane: Any) -> None:
-    """Put the keys of a row where `pick` expects them, and cross out the room that is left."""
-    row = T.alloc_local((chunks.size,), "float32")
-    for i in T.unroll(chunks.size):
-        row[i] = 0
-        if i * WARP + lane < num_experts:
-            row[i] = scores[token, i * WARP + lane]
-    for i in T.unroll(chunks.size):
-        key = T.alloc_var("int32")
-        key = rank_key(row[i])
-        if i * WARP + lane >= num_experts:
-            key = CROSSED_OUT
-        keys[warp, chunks.place(i * WARP + lane)] = key

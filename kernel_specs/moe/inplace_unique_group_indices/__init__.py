@@ -1,0 +1,1 @@
+"""The kernel `moe.inplace_unique_group_indices`."""

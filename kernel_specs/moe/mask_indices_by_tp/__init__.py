@@ -1,0 +1,1 @@
+"""The kernel `moe.mask_indices_by_tp`."""

@@ -1,0 +1,33 @@
+"""``moe.mask_indices_by_tp`` for the CPU: a plain loop."""
+
+from typing import Any
+
+import tilelang.cpu.language as T
+
+from tkc.model import Specialization, Target
+
+
+def build(specialization: Specialization, target: Target) -> Any:
+    """Give the program."""
+    dtype, num_indices = specialization.str("dtype"), T.dynamic("num_indices")
+
+    @T.prim_func
+    def mask_indices_by_tp(
+        indices: T.Tensor[(num_indices,), dtype],
+        masked: T.Tensor[(num_indices,), dtype],
+        experts_per_rank: T.int64,
+        num_tp_ranks: T.int64,
+        tp_rank: T.int64,
+    ):
+        with T.Kernel(num_indices) as place:
+            expert, kept = T.alloc_var("int64"), T.alloc_var("int64")
+            expert = T.cast(indices[place], "int64")
+            kept = -1
+            owner = T.truncmod(T.truncdiv(expert, experts_per_rank), num_tp_ranks)
+            if expert >= T.int64(0) and owner == tp_rank:
+                kept = expert - tp_rank * experts_per_rank
+                rows = T.truncdiv(kept, num_tp_ranks * experts_per_rank)
+                kept = kept - rows * ((num_tp_ranks - T.int64(1)) * experts_per_rank)
+            masked[place] = T.cast(kept, dtype)
+
+    return mask_indices_by_tp

@@ -1,0 +1,1 @@
+"""The kernel `moe.topk_sum_and_topk_group_idx`."""
