@@ -51,6 +51,7 @@ class _LazyGroup(click.Group):
         "show": "tkc.cli.show:show",
         "explain": "tkc.cli.explain:explain",
         "check": "tkc.cli.check:check",
+        "wheel": "tkc.cli.wheel:wheel",
         "doctor": "tkc.cli.doctor:doctor",
         "cache": "cache_tools.cli:cache",
     },
@@ -65,6 +66,7 @@ def cli() -> None:
       tkc build --target sm90 --grid deepseek-v3     compile a model's kernels, with no GPU
       tkc list                                       the catalogue
       tkc explain moe.topk_gate num_experts=256 num_topk=8 --target sm90
+      tkc wheel --target sm90 --grid deepseek-v3     a wheel that a job installs
       tkc doctor                                     what this machine can do, and what it lacks
     """
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,7 @@ from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Spec
 from tkc.registry import CatalogEntry, find_entry
 from tkc.runtime.artifact import LIBRARY, Artifact
 from tkc.runtime.device import DeviceInfo
-
-STORES_GROUP = "tkc.stores"
-"""Entry point group of a wheel that holds a store: ``package[:relative/path]``."""
+from tkc.wheel.discover import installed_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ def layers() -> Layers:
     return Layers.of_folders(
         chosen.stores,
         chosen.cache_dir,
-        installed=tuple(_installed_stores()),
+        installed=tuple(store.folder for store in installed_stores()),
         upstream=_upstream(chosen),
         signers=Signers(chosen.signers) if chosen.signers else None,
     )
@@ -185,27 +180,3 @@ def _neighbourhood(fields: Mapping[str, Any]) -> tuple[str, ...]:
     values = fields.get("specialization") or {}
     pairs = sorted(f"{name}={value!r}" for name, value in values.items())
     return (str(fields.get("spec")), str(fields.get("target")), str(fields.get("host")), *pairs)
-
-
-def _installed_stores() -> Iterator[Path]:
-    for point in sorted(entry_points(group=STORES_GROUP), key=lambda point: (point.name, point.value)):
-        if folder := _store_folder(point):
-            yield folder
-        else:
-            warnings.warn(
-                f"entry point {point.name!r} of {STORES_GROUP!r} names {point.value!r}, which is not "
-                "installed. Reinstall the wheel that it came with",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-
-def _store_folder(point: EntryPoint) -> Path | None:
-    package, _, inside = point.value.partition(":")
-    try:
-        found = find_spec(package.strip())
-    except ModuleNotFoundError:
-        return None
-    if found is None or not found.submodule_search_locations:
-        return None
-    return Path(found.submodule_search_locations[0]) / inside.strip()
