@@ -93,7 +93,9 @@ def pick(keys: torch.Tensor, gate: Gate) -> torch.Tensor:
     if not gate.num_groups:
         return stable_topk(keys, gate.num_topk)
     num_tokens, num_experts = keys.shape
-    grouped = keys.masked_fill(keys.isnan(), -torch.inf).view(num_tokens, gate.num_groups, -1)
+    grouped = keys.masked_fill(keys.isnan(), -torch.inf).view(
+        num_tokens, gate.num_groups, num_experts // gate.num_groups
+    )
     values = grouped.sort(dim=2, descending=True).values[..., :2].sum(2)
     chosen = torch.zeros(num_tokens, gate.num_groups, dtype=torch.bool)
     chosen.scatter_(1, stable_topk(values, gate.num_topk_groups), True)

@@ -7,20 +7,44 @@ from pathlib import Path
 
 import pytest
 
-from kernel_specs.moe._routing import EXPERT_BUCKETS
+from kernel_specs.moe._routing import EXPERT_BUCKETS, SCORING_FUNCS
 from tkc.build import build, plan
 from tkc.cache import Store
 from tkc.compiler.stages import Unit
-from tkc.model import Host, Specialization, Target
+from tkc.model import Host, Specialization, Target, Value
 from tkc.registry import find_entry
 from tkc.runtime import reset
 
+_CHOSEN: dict[str, list[dict[str, Value]]] = {
+    "moe.topk_gate": [{"max_experts": bucket} for bucket in EXPERT_BUCKETS],
+    "moe.normalize_weight": [{}],
+    "moe.moe_topk_gate_forward": [
+        *({"max_experts": 64, "scoring_func": scoring_func} for scoring_func in SCORING_FUNCS),
+        {"max_experts": 256, "scoring_func": "sigmoid"},
+    ],
+    "moe.moe_topk_gate_backward": [
+        {"max_experts": 64, "scoring_func": "sigmoid"},
+        {"max_experts": 256, "scoring_func": "sqrtsoftplus"},
+    ],
+    "moe.topk_sum_and_topk_group_idx": [{"max_experts": 256}],
+    "moe.group_count": [{}],
+    "moe.aux_fi": [{}],
+    "moe.mask_indices_by_tp": [{"dtype": "int64"}, {"dtype": "int32"}],
+    "moe.inplace_unique_group_indices": [{}],
+    "moe.get_fused_mapping": [{}],
+    "moe.expand_to_fused": [{}],
+    "moe.reduce_fused": [
+        {"dtype": "bfloat16", "to_e4m3": False},
+        {"dtype": "float32", "to_e4m3": True},
+        {"dtype": "float8_e4m3fn", "to_e4m3": True},
+    ],
+}
+"""Every kernel of the family, in every kind that has code of its own; buckets differ in sizes alone."""
+
 
 def specializations() -> tuple[Specialization, ...]:
-    """Everything that the family's first two kernels can be built for."""
-    topk_gate, normalize_weight = find_entry("moe.topk_gate").spec, find_entry("moe.normalize_weight").spec
-    buckets = (topk_gate.specialization({"max_experts": bucket}) for bucket in EXPERT_BUCKETS)
-    return (*buckets, normalize_weight.specialization({}))
+    """What the family's tests build, lower and interpret."""
+    return tuple(find_entry(name).spec.specialization(values) for name, chosen in _CHOSEN.items() for values in chosen)
 
 
 @pytest.fixture(scope="session")
