@@ -112,12 +112,14 @@ def _stamps_dir() -> Path | None:
 
 def _stores() -> Iterator[Finding]:
     from tkc.runtime import layers
+    from tkc.wheel.discover import installed_stores
 
+    wheels = {store.folder: f"wheel {store}" for store in installed_stores()}
     settings = Settings.from_env()
     if settings.cache_dir is None:
         yield Finding("user store", "absent", "HOME and XDG_CACHE_HOME are unset", "set TKC_CACHE_DIR to a folder")
     for store in layers().stores:
-        what = "user store" if store.root == settings.cache_dir else "layer"
+        what = "user store" if store.root == settings.cache_dir else wheels.get(store.root, "layer")
         yield _attempt(what, store.describe, failed="broken")
     yield Finding("policy on a miss", "ok", settings.on_miss.value)
 

@@ -65,12 +65,16 @@ def _nearest(request: Request) -> list[tuple[str, Mapping[str, Any], tuple[Field
 
 def _as_json(request: Request, found: Any, nearest: list[Any]) -> dict[str, Any]:
     from tkc.cache import Hit
+    from tkc.wheel.discover import layer_title
 
     hit = isinstance(found, Hit)
     return {
         "request": {"key": str(request.key), **request.fields()},
         "hit": hit,
         "layer": str(found.store.root) if hit else None,
+        "layer_title": layer_title(found.store.root) if hit else None,
+        "passed_over": list(found.skipped) if hit else [],
+        "files": {file.name: str(found.path(file.name)) for file in found.manifest.files} if hit else {},
         "action": {"key": str(found.manifest.key), **found.manifest.action} if hit else None,
         "provenance": dict(found.manifest.provenance) if hit else None,
         "reason": None if hit else found.reason,
@@ -87,12 +91,15 @@ def _as_json(request: Request, found: Any, nearest: list[Any]) -> dict[str, Any]
 
 def _print(request: Request, found: Any, nearest: list[Any]) -> None:
     from tkc.cache import Hit
+    from tkc.wheel.discover import layer_title
 
     click.echo(f"request {request.key.short}  {request}")
     for field, value in request.fields().items():
         click.echo(f"  {field:15} {_text(value)}")
     if isinstance(found, Hit):
-        click.echo(f"hit in {found.store.root}: artifact {found.manifest.key.short}")
+        for reason in found.skipped:
+            click.echo(f"passed over {reason}")
+        click.echo(f"hit in {layer_title(found.store.root)}: artifact {found.manifest.key.short}")
         for field, value in found.manifest.action.items():
             click.echo(f"  {field:15} {_text(value)}")
         for field, value in found.manifest.provenance.items():

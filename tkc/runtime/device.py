@@ -50,8 +50,11 @@ def device_info(device: DeviceLike = None) -> DeviceInfo:
     """Describe `device`; None is the current CUDA device if there is one, else the CPU.
 
     A device without an index is the current one of its kind, asked anew at every call. Raises
-    TargetError for a kind of device that no target serves, or an index that is not there.
+    TargetError for a kind of device that no target serves, or an index that is not there. Only ``"cpu"`` needs no
+    torch: kernels for the CPU take NumPy arrays too.
     """
+    if device == "cpu":
+        return _describe("cpu", 0)
     import torch
 
     if device is None:

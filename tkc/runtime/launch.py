@@ -7,6 +7,7 @@ what it refuses is looked at here again, slowly, to name the argument, what was 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,8 @@ class LoadedKernel:
         """What was wrong with a failed launch; None if a meaningless stride was, and it is launched now."""
         if self.device.target.backend is not Backend.CPU and forked_after_loading():
             return LoadError(forked(str(self.specialization), self.device))
+        if "torch" not in sys.modules:
+            return self._failure(error)  # arrays of another library, of which only the host part knows
         if problem := explain(self.spec, self.specialization, args, self.device):
             return problem
         plain = tuple(map(_with_plain_strides, self.spec.arguments(self.specialization), args))

@@ -48,6 +48,12 @@ def installed_stores(path: list[str] | None = None) -> tuple[InstalledStore, ...
     return tuple(_newest_first(found.values()) if len(found) > 1 else found.values())
 
 
+def layer_title(root: Path) -> str:
+    """A layer as people know it: the wheel that it came with, or its folder."""
+    wheels = {store.folder: f"wheel {store}" for store in installed_stores()}
+    return f"{wheels[root]} ({root})" if root in wheels else str(root)
+
+
 def _points(distribution: Distribution) -> Iterator[EntryPoint]:
     text = distribution.read_text("entry_points.txt")
     if text and STORES_GROUP in text:

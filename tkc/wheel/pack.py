@@ -161,6 +161,10 @@ def _init(contents: WheelContents) -> str:
 
 
 def _metadata(name: WheelName, contents: WheelContents, packing: Packing) -> str:
+    """METADATA. It requires nothing: whether a loader can use an artifact is asked for each, by the loader's ABI.
+
+    A requirement by name would let pip fetch whatever an index has under that name.
+    """
     licences = "".join(f"License-File: {text}\n" for text in texts_of(packing.target.backend))
     models = ", ".join(dims.name for dims in packing.dims)
     return (
@@ -171,7 +175,6 @@ def _metadata(name: WheelName, contents: WheelContents, packing: Packing) -> str
         f"License-Expression: {expression_of(packing.target.backend)}\n"
         f"{licences}"
         "Requires-Python: >=3.11\n"
-        f"Requires-Dist: tkc>={contents.provenance['tkc']}\n"
         "\n"
         f"{len(contents.items)} kernels for {models}, grid {contents.grid}. The loader of tkc finds them here and\n"
         "reads them in place. manifest.json lists them; the bill of materials is in this folder, under sboms.\n"
