@@ -32,6 +32,13 @@ class ConstAxis:
     values: tuple[Value, ...]
     why: str
 
+    def allows(self, value: Value) -> bool:
+        """Whether `value` is legal; True is not 1."""
+        try:
+            return type(self.values[self.values.index(value)]) is type(value)
+        except ValueError:
+            return False
+
 
 @dataclass(frozen=True, slots=True)
 class VarAxis:
@@ -201,9 +208,9 @@ class KernelSpec:
                 f"got {', '.join(sorted(values)) or 'none'}"
             )
         for axis in self.const:
-            if not any(values[axis.name] == legal and type(values[axis.name]) is type(legal) for legal in axis.values):
-                legal_text = ", ".join(str(legal) for legal in axis.values)
-                raise SpecError(f"{self.name}: {axis.name} is {values[axis.name]!r}; expected one of {legal_text}")
+            if not axis.allows(values[axis.name]):
+                legal = ", ".join(map(str, axis.values))
+                raise SpecError(f"{self.name}: {axis.name} is {values[axis.name]!r}; expected one of {legal}")
         return Specialization(self.name, tuple(sorted(values.items())))
 
     def specializations(self, dims: Iterable[ModelDims]) -> tuple[Specialization, ...]:
