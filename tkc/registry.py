@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import entry_points
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tkc.errors import SpecError, unknown_name
-from tkc.model import Backend, Digest, KernelSpec
+from tkc.model import Backend, Calls, Digest, KernelSpec, ModelDims
 
 ENTRY_POINT_GROUP = "tkc.catalogs"
 
@@ -163,6 +163,50 @@ def _entry(package: str, folder: Path) -> CatalogEntry:
     if not (folder / "reference.py").is_file():
         raise SpecError(f"{name} has no reference.py; a spec is incomplete without its PyTorch reference")
     return CatalogEntry(spec, package, folder)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A folder with an ``op.py``: public functions, which need not have a kernel of their own.
+
+    Attributes:
+        name: ``<family>.<folder>``.
+        package, folder: where it is.
+    """
+
+    name: str
+    package: str
+    folder: Path
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a ``calls.py`` says which calls a model makes of it."""
+        return (self.folder / "calls.py").is_file()
+
+    def calls(self) -> Callable[[ModelDims], Iterable[Calls]]:
+        """The function ``calls`` of its ``calls.py``; needs torch. Raises SpecError if there is none."""
+        module = importlib.import_module(f"{self.package}.{self.name}.calls")
+        found: Callable[[ModelDims], Iterable[Calls]] | None = getattr(module, "calls", None)
+        if found is None:
+            raise SpecError(f"{self.folder / 'calls.py'} defines no function calls(dims)")
+        return found
+
+    def uses(self) -> frozenset[str]:
+        """Names of the kernels whose specs its ``op.py`` imports, itself or through helpers."""
+        package_folder = self.folder.parent.parent
+        found = _import_closure((self.folder / "op.py",), self.package, package_folder)
+        return frozenset(
+            ".".join(path.parent.relative_to(package_folder).parts) for path in found if path.name == "spec.py"
+        )
+
+
+def operators(*packages: str) -> tuple[Operator, ...]:
+    """Every operator of these packages, by default of all that announce a catalogue."""
+    found = []
+    for package in packages or installed_packages():
+        for file in sorted(_package_folder(package).glob("*/*/op.py")):
+            found.append(Operator(f"{file.parent.parent.name}.{file.parent.name}", package, file.parent))
+    return tuple(found)
 
 
 def _package_folder(package: str) -> Path:

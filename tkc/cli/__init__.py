@@ -52,6 +52,7 @@ class _LazyGroup(click.Group):
         "explain": "tkc.cli.explain:explain",
         "check": "tkc.cli.check:check",
         "wheel": "tkc.cli.wheel:wheel",
+        "coverage": "tkc.cli.coverage:coverage",
         "doctor": "tkc.cli.doctor:doctor",
         "cache": "cache_tools.cli:cache",
     },

@@ -1,6 +1,7 @@
 """The nouns of tkc: frozen values, no I/O, standard library only. What a spec.py may import."""
 
 from tkc.model.action import Action, FieldDiff, Stage, diff_fields
+from tkc.model.calls import Calls, Domain, Span
 from tkc.model.digest import Digest, canonical
 from tkc.model.manifest import FileEntry, Manifest, manifest_of
 from tkc.model.spec import (
@@ -26,10 +27,12 @@ __all__ = [
     "Action",
     "Arg",
     "Backend",
+    "Calls",
     "Component",
     "ConstAxis",
     "DType",
     "Digest",
+    "Domain",
     "FieldDiff",
     "FileEntry",
     "Host",
@@ -41,6 +44,7 @@ __all__ = [
     "Request",
     "Role",
     "ScalarArg",
+    "Span",
     "Specialization",
     "Stage",
     "Target",

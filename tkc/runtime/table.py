@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from tkc.cache import Miss
@@ -40,6 +41,9 @@ class KernelTable(dict[tuple[Any, ...], Launch]):
 
     def __missing__(self, key: tuple[Any, ...]) -> Launch:
         device, pdl, *values = key
+        if _asked is not None:
+            _asked.append((self.spec, self._specialization(values)))
+            return _launch_nothing
         info = device_info(device)
         launch = load_kernel(self.spec, self._specialization(values), info).entry(pdl=bool(pdl))
         if device.index is not None or info.target.backend is Backend.CPU:
@@ -53,6 +57,27 @@ class KernelTable(dict[tuple[Any, ...], Launch]):
                 f"{self.spec.name}: a key has {len(values)} const values; expected {len(axes)}: {', '.join(axes)}"
             )
         return self.spec.specialization(dict(zip(axes, values, strict=True)))
+
+
+_asked: list[tuple[KernelSpec, Specialization]] | None = None
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[KernelSpec, Specialization]]]:
+    """Within the block nothing is loaded or launched: what tables are asked for and do not have is listed.
+
+    For walking operators without a device, with tensors on ``meta``. Not for several threads.
+    """
+    global _asked
+    before, _asked = _asked, []
+    try:
+        yield _asked
+    finally:
+        _asked = before
+
+
+def _launch_nothing(*args: Any) -> None:
+    """Stands for a kernel while what is asked for is recorded."""
 
 
 def kernel(name: str, device: DeviceLike = None, **params: Value) -> Kernel:

@@ -6,9 +6,7 @@ import ast
 import configparser
 import email
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from tkc.wheel.contents import Item, WheelContents
 from tkc.wheel.discover import STORES_GROUP
 from tkc.wheel.licences import texts_of
 from tkc.wheel.names import MANIFEST, SBOM, STORE, WheelName
+from tkc.wheel.reading import unpacked
 
 DEFAULT_MAX_BYTES = 20_000_000
 """What a wheel may weigh unless told otherwise."""
@@ -87,7 +86,7 @@ def audit(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, catalog: Catalog | 
         problems.append(Problem("manifest", MANIFEST, str(error)))
     else:
         inside = _Inside(name, members, contents, target)
-        with inside.unpacked() as store:
+        with unpacked(name, members) as store:
             problems += inside.problems(store, catalog or load_catalog())
     if size_bytes > max_bytes:
         problems.append(Problem("size", path.name, f"weighs {size_bytes} bytes; the budget is {max_bytes}"))
@@ -164,17 +163,6 @@ class _Inside:
     members: Mapping[str, bytes]
     contents: WheelContents
     target: Target
-
-    @contextmanager
-    def unpacked(self) -> Iterator[Store]:
-        prefix = f"{self.name.package}/{STORE}/"
-        with tempfile.TemporaryDirectory(prefix="tkc-audit-") as folder:
-            for member, data in self.members.items():
-                if member.startswith(prefix):
-                    path = Path(folder, member.removeprefix(prefix))
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(data)
-            yield Store(Path(folder), trusted=True)
 
     def problems(self, store: Store, catalog: Catalog) -> Iterator[Problem]:
         yield from self._wheel_problems()

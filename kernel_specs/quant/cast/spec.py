@@ -31,9 +31,13 @@ def arguments(specialization: Specialization) -> tuple[TensorArg, ...]:
 
 
 def grid(dims: ModelDims) -> Iterable[Params]:
-    """Between float32, activations and e4m3; of a model that is quantised."""
+    """Between float32, activations and, in a model that is quantised, e4m3; to nearest and by chance."""
     dtypes = dict.fromkeys(("float32", *dims.dtypes, *(["float8_e4m3fn"] if dims.quant else [])))
-    return tuple({"x_dtype": x, "y_dtype": y} for x in dtypes for y in dtypes if x != y)
+    nearest = tuple({"x_dtype": x, "y_dtype": y} for x in dtypes for y in dtypes if x != y)
+    by_chance = tuple(
+        call | {"stochastic": True} for call in nearest if (call["x_dtype"], call["y_dtype"]) in STOCHASTIC
+    )
+    return (*nearest, *by_chance)
 
 
 SPEC = KernelSpec(

@@ -121,7 +121,7 @@ def arguments(specialization: Specialization) -> tuple[Arg, ...]:
 
 
 def grid(dims: ModelDims) -> Iterable[Params]:
-    """Casts of activations by each recipe, and into e4m3 from the model's other recipes with that kind of sf."""
+    """Casts of activations by each recipe, and into e4m3 from the model's recipes with that kind of scale factors."""
     flags = {
         "float32": {},
         "pow2": {"round_sf": True},
@@ -133,12 +133,12 @@ def grid(dims: ModelDims) -> Iterable[Params]:
     for to in wanted:
         call = {"fmt": to.fmt, "num_per_channels": to.width, **flags[to.sf]}
         for x_dtype in dims.dtypes:
-            found += [{"x_dtype": x_dtype, **call}]
+            found += [{"x_dtype": x_dtype, **call}, {"x_dtype": x_dtype, "stochastic_cast": True, **call}]
             found += [{"x_dtype": x_dtype, "mode": mode, **call} for mode in ("sf_only", "precomputed")]
         found += [
             {"x_dtype": source.fmt, "x_sf": source.sf, **call}
             for source in wanted
-            if to.fmt == "e4m3" and source.sf == to.sf and source != to
+            if to.fmt == "e4m3" and source.sf == to.sf
         ]
     return tuple(found)
 

@@ -1,0 +1,44 @@
+"""A wheel, or a folder with a store, as a store that can be read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tkc.cache import Store
+from tkc.errors import TkcError
+from tkc.wheel.archive import read_wheel
+from tkc.wheel.names import STORE, WheelName
+
+
+@contextmanager
+def open_store(path: Path) -> Iterator[Store]:
+    """Give the store in a wheel, unpacked for the while, or at a folder.
+
+    Raises TkcError if the wheel cannot be read or must not be unpacked, or the folder is not there. Says nothing of
+    what is inside: see `tkc.wheel.audit`.
+    """
+    if path.is_dir():
+        yield Store(path.absolute())
+        return
+    try:
+        name = WheelName.parse(path.name)
+    except ValueError as error:
+        raise TkcError(f"{path} is neither a store nor a wheel of artifacts: {error}") from error
+    with unpacked(name, read_wheel(path)) as store:
+        yield store
+
+
+@contextmanager
+def unpacked(name: WheelName, members: Mapping[str, bytes]) -> Iterator[Store]:
+    """Give the store among a wheel's members, in a temporary folder."""
+    prefix = f"{name.package}/{STORE}/"
+    with tempfile.TemporaryDirectory(prefix="tkc-wheel-") as folder:
+        for member, data in members.items():
+            if member.startswith(prefix):
+                path = Path(folder, member.removeprefix(prefix))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        yield Store(Path(folder), trusted=True)
