@@ -99,7 +99,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _file_entry(entry: Any) -> FileEntry:
     name, size = entry["name"], entry["size_bytes"]
-    if not isinstance(name, str) or not name or name.startswith((".", "/")) or "/" in name or "\\" in name or "\0" in name:
+    if (
+        not isinstance(name, str)
+        or not name
+        or name.startswith((".", "/"))
+        or "/" in name
+        or "\\" in name
+        or "\0" in name
+    ):
         raise TypeError(f"file name {name!r} is not a plain name")
     if type(size) is not int or size < 0:
         raise TypeError(f"size {size!r} is not a number of bytes")
