@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tkc.cache import LoggedMiss, MissLog
+from tkc.cache import LoggedMiss, Misses, MissLog, Store
 from tkc.errors import TkcError
 from tkc.model import canonical
 
@@ -22,6 +22,7 @@ class Wanted:
         last_s: when last, in seconds since the epoch.
         cost_s: how long callers waited for it, in all.
         reasons: of the last miss, one line a layer.
+        where: machines, each with the device that asked.
     """
 
     spec: str
@@ -32,6 +33,7 @@ class Wanted:
     last_s: float
     cost_s: float
     reasons: tuple[str, ...]
+    where: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -53,23 +55,28 @@ class Summary:
     damaged_lines: int
 
 
-def misses(log: MissLog) -> Summary:
-    """Sum up a miss log; an absent one is empty. Raises TkcError if it is there and cannot be read."""
-    try:
-        found = log.read()
-    except OSError as error:
-        raise TkcError(f"the miss log cannot be read: {error}") from error
+def misses(*logs: MissLog) -> Summary:
+    """Sum up miss logs, of one node or several; an absent one is empty. Raises TkcError if one cannot be read."""
     merged: dict[bytes, Wanted] = {}
     odd = 0
-    for miss in found:
-        wanted = _wanted(miss)
-        if wanted is None:
-            odd += miss.count
-            continue
-        name = canonical([wanted.spec, wanted.specialization, wanted.target, wanted.host])
-        merged[name] = _merge(merged[name], wanted) if name in merged else wanted
+    for found in map(_read, logs):
+        odd += found.damaged_lines
+        for miss in found:
+            wanted = _wanted(miss)
+            if wanted is None:
+                odd += miss.count
+                continue
+            name = canonical([wanted.spec, wanted.specialization, wanted.target, wanted.host])
+            merged[name] = _merge(merged[name], wanted) if name in merged else wanted
     ordered = sorted(merged.values(), key=lambda one: (-one.count, one.spec, one.target))
-    return Summary(tuple(ordered), found.damaged_lines + odd)
+    return Summary(tuple(ordered), odd)
+
+
+def _read(log: MissLog) -> Misses:
+    try:
+        return log.read()
+    except OSError as error:
+        raise TkcError(f"the miss log cannot be read: {error}") from error
 
 
 def clear(log: MissLog) -> int:
@@ -86,9 +93,14 @@ def clear(log: MissLog) -> int:
     return removed
 
 
+def log_at(path: Path) -> MissLog:
+    """The miss log that is this file, or that of the store at this folder."""
+    return Store(path).miss_log if path.is_dir() else MissLog(path)
+
+
 def wanted_in(path: Path) -> Iterator[Wanted]:
-    """What a miss log asks for. Raises TkcError if nothing in the file is the record of a miss."""
-    summary = misses(MissLog(path))
+    """What a miss log, or that of a store, asks for. Raises TkcError if nothing in it is the record of a miss."""
+    summary = misses(log_at(path))
     if summary.damaged_lines and not summary.wanted:
         raise TkcError(f"{path} is no miss log: none of its {summary.damaged_lines} lines is the record of a miss")
     return iter(summary.wanted)
@@ -114,6 +126,7 @@ def _wanted(miss: LoggedMiss) -> Wanted | None:
         miss.last_s,
         float(cost) * miss.count if isinstance(cost, int) else 0.0,
         tuple(map(str, reasons)) if isinstance(reasons, list) else (),
+        (f"{entry.get('machine') or 'unknown'} ({entry.get('device') or 'unknown'})",),
     )
 
 
@@ -128,6 +141,7 @@ def _merge(one: Wanted, other: Wanted) -> Wanted:
         newest.last_s,
         one.cost_s + other.cost_s,
         newest.reasons,
+        tuple(sorted({*one.where, *other.where})),
     )
 
 
