@@ -62,7 +62,10 @@ def _rows(artifacts: list[dict], target: str, verb: str) -> Iterator[Row]:
     for spec in dict.fromkeys(artifact["spec"] for artifact in artifacts):
         mine = [artifact for artifact in artifacts if artifact["spec"] == spec]
         failed = [artifact for artifact in mine if artifact["status"] == "failed"]
-        result = f"{len(failed)} of {len(mine)} failed" if failed else f"{verb} {len(mine)}"
+        refused = sum(artifact["status"] == "refused" for artifact in mine)
+        result = f"{len(failed)} of {len(mine)} failed" if failed else f"{verb} {len(mine) - refused}"
+        if refused:
+            result += f", {refused} not for it"
         yield Row(spec, target, result, not failed, *_totals(mine))
 
 

@@ -73,6 +73,7 @@ class Status(StrEnum):
     HIT = "hit"
     BUILT = "built"
     FAILED = "failed"
+    REFUSED = "refused"  # the variant says that its target cannot do this call
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,8 @@ def _outcome(item: Planned, finished: Finished, store: Store, seconds: float) ->
     error = message["error"] if message is not None else f"{item.title}: {finished.problem}"
     kind = message["kind"] if message is not None else "CompileError"
     log = "\n".join(text for text in (error, message and message["log"], finished.log) if text)
-    return Outcome(item, Status.FAILED, seconds, None, error, kind, store.keep_log(item.action.key, log))
+    status = Status.REFUSED if kind == TargetError.__name__ else Status.FAILED
+    return Outcome(item, status, seconds, None, error, kind, store.keep_log(item.action.key, log))
 
 
 def _hit(item: Planned, manifest: Manifest, store: Store, *, lower_only: bool) -> Outcome:

@@ -161,6 +161,16 @@ def test_ascend_without_cann_keeps_what_it_lowered_and_says_both_ways_on(tmp_pat
 
 
 @pytest.mark.level1
+def test_call_that_a_target_cannot_do_is_refused_and_fails_only_alone(tmp_path: Path) -> None:
+    arguments = ("quant.cast", "x_dtype=float32", "y_dtype=bfloat16", "--target", "ascend950", "--emit", "source")
+    alone = tkc("build", *arguments, "stochastic=true", store=tmp_path / "store")
+    assert alone.returncode == 1 and "no stochastic rounding" in alone.stderr and "1 refused" in alone.stderr
+    together = tkc("build", "quant.cast", *arguments[3:], "--grid", "smoke", "--json", store=tmp_path / "store")
+    counts = json.loads(together.stdout)
+    assert together.returncode == 0 and counts["failed"] == 0 and counts["built"] > 0 and counts["refused"] > 0
+
+
+@pytest.mark.level1
 def test_going_on_from_what_was_lowered_gives_the_same_artifact(built: Path, tmp_path: Path) -> None:
     lowered = tmp_path / "lowered"
     assert tkc("build", *ONE, "--emit", "source", "--output", str(lowered), store=tmp_path / "a").returncode == 0

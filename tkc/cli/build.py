@@ -256,7 +256,11 @@ def _size(manifest: Manifest | None) -> int:
 
 def _summarise(outcomes: Sequence[Outcome], store: Store, seconds: float, *, as_json: bool) -> int:
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
-    counts = {status: sum(outcome.status == status for outcome in outcomes) for status in ("hit", "built", "failed")}
+    refused = [outcome for outcome in outcomes if outcome.status == "refused"]
+    counts = {
+        status: sum(outcome.status == status for outcome in outcomes)
+        for status in ("hit", "built", "failed", "refused")
+    }
     spills = [(outcome.planned.title, kernel) for outcome in outcomes for kernel in outcome.spilling_kernels]
     size_bytes = sum(_size(outcome.manifest) for outcome in outcomes)
     if as_json:
@@ -273,14 +277,15 @@ def _summarise(outcomes: Sequence[Outcome], store: Store, seconds: float, *, as_
     else:
         for title, kernel in spills:
             click.echo(f"warning: {kernel} of {title} spills registers to local memory", err=True)
-        for line in _failures(failed):
+        for line in _failures(failed + refused):
             click.echo(line, err=True)
         click.echo(
-            f"{len(outcomes)} artifacts: {counts['hit']} hit, {counts['built']} built, {counts['failed']} failed; "
+            f"{len(outcomes)} artifacts: {counts['hit']} hit, {counts['built']} built, {counts['failed']} failed"
+            f"{f', {len(refused)} refused by their variants' if refused else ''}; "
             f"{size_text(size_bytes)} in {store.root}, {seconds:.1f} s",
             err=True,
         )
-    return 1 if failed else 0
+    return 1 if failed or (refused and len(refused) == len(outcomes)) else 0
 
 
 def _failures(failed: Sequence[Outcome]) -> Iterator[str]:
@@ -288,7 +293,7 @@ def _failures(failed: Sequence[Outcome]) -> Iterator[str]:
     for error in dict.fromkeys(outcome.error for outcome in failed):
         befell = [outcome for outcome in failed if outcome.error == error]
         more = f" and {len(befell) - 1} more" if len(befell) > 1 else ""
-        yield f"\nfailed: {befell[0].planned.title}{more}\n  {befell[0].kind}: {error}\n  log: {befell[0].log_path}"
+        yield f"\n{befell[0].status}: {befell[0].planned.title}{more}\n  {befell[0].kind}: {error}\n  log: {befell[0].log_path}"
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
