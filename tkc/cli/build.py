@@ -293,7 +293,8 @@ def _failures(failed: Sequence[Outcome]) -> Iterator[str]:
     for error in dict.fromkeys(outcome.error for outcome in failed):
         befell = [outcome for outcome in failed if outcome.error == error]
         more = f" and {len(befell) - 1} more" if len(befell) > 1 else ""
-        yield f"\n{befell[0].status}: {befell[0].planned.title}{more}\n  {befell[0].kind}: {error}\n  log: {befell[0].log_path}"
+        first = befell[0]
+        yield f"\n{first.status}: {first.planned.title}{more}\n  {first.kind}: {error}\n  log: {first.log_path}"
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
