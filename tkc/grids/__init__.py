@@ -65,14 +65,17 @@ def _from_config(config: Mapping[str, Any], fallback_name: str) -> ModelDims:
     def first(*names: str, default: int = 0) -> int:
         return next((config[name] for name in names if isinstance(config.get(name), int)), default)
 
-    heads = first("num_attention_heads")
+    heads, rope = first("num_attention_heads"), first("qk_rope_head_dim")
     head_dim = first("head_dim", "v_head_dim") or (config["hidden_size"] // heads if heads else 0)
+    rotated = rope or int(head_dim * float(config.get("partial_rotary_factor") or 1))
     widths = (
         first("moe_intermediate_size"),
         first("shared_expert_intermediate_size"),
         first("intermediate_size"),
     )
-    attention = (first("q_lora_rank"), first("kv_lora_rank"), heads * head_dim)
+    latent = first("kv_lora_rank")
+    attention = (first("q_lora_rank"), latent, latent and latent + rope, first("o_lora_rank"), heads * head_dim)
+    dtype = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
     return ModelDims(
         name=str(config.get("model_type", fallback_name)),
         hidden=config["hidden_size"],
@@ -82,22 +85,33 @@ def _from_config(config: Mapping[str, Any], fallback_name: str) -> ModelDims:
         num_groups=first("n_group") if first("n_group") > 1 else 0,
         num_topk_groups=first("topk_group") if first("n_group") > 1 else 0,
         num_shared_experts=first("n_shared_experts", "num_shared_experts"),
-        scoring_funcs=(str(config.get("scoring_func", "softmax")),),
-        rope_dims=(first("qk_rope_head_dim", default=head_dim),) if head_dim else (),
+        scoring_funcs=(
+            str(config.get("scoring_func") or _SCORING_FUNCS.get(str(config.get("model_type")), "softmax")),
+        ),
+        rope_dims=(rotated,) if rotated else (),
         attention_dims=tuple(sorted({width for width in attention if width})),
         hyper_connections=first("hc_mult", "mhc_mult"),
-        engram=bool(config.get("engram", False)),
-        quant=_quant_recipes(config.get("quantization_config") or {}),
-        dtypes=(str(config.get("torch_dtype") or config.get("dtype") or "bfloat16"),),
+        engram=bool(config.get("engram") or config.get("engram_layer_ids")),
+        quant=_quant_recipes(config),
+        # Gradients, router scores and what is accumulated are float32 in every model.
+        dtypes=tuple(dict.fromkeys((dtype, "float32"))),
     )
 
 
-def _quant_recipes(quantization: Mapping[str, Any]) -> tuple[str, ...]:
+def _quant_recipes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The recipe of the weights, and that of the experts if it is another."""
+    quantization = config.get("quantization_config") or {}
     method = str(quantization.get("quant_method", ""))
     if method == "mxfp4":
-        return ("e2m1:32:ue8m0",)
+        return (_MXFP4,)
     block = quantization.get("weight_block_size")
     if method != "fp8" or not isinstance(block, list) or not block:
         return ()
     scale = "ue8m0" if quantization.get("scale_fmt") == "ue8m0" else "float32"
-    return (f"e4m3:{block[-1]}:{scale}",)
+    recipe = f"e4m3:{block[-1]}:{scale}"
+    return (recipe, _MXFP4) if config.get("expert_dtype") == "fp4" else (recipe,)
+
+
+_MXFP4 = "e2m1:32:ue8m0"
+_SCORING_FUNCS = {"glm4_moe": "sigmoid"}
+"""Of architectures whose configuration leaves them to the code."""
