@@ -68,3 +68,15 @@ def test_a_model_needs_a_few_hundred_artifacts_at_most(name: str) -> None:
 def test_no_legal_call_of_a_published_model_misses(name: str) -> None:
     found = cover([dims(name)], Target.parse("sm90"), Host.parse("x86_64"))
     assert [str(hole) for hole in found.holes] == []
+
+
+def test_the_page_on_grids_names_every_model_and_grid_and_no_kernel_that_is_not_there() -> None:
+    import re
+
+    from tkc.grids import grid_names
+
+    page = (Path(__file__).parents[1] / "docs" / "grids.md").read_text()
+    assert [name for name in (*MODELS, *grid_names()) if name not in page] == []
+    listed = set(re.findall(r"^\| `(\w+\.\w+)`", page, re.MULTILINE))
+    assert listed
+    assert listed <= {entry.spec.name for entry in load_catalog()}
