@@ -105,6 +105,26 @@ def test_the_workflows_steps_make_a_wheel_and_the_images_steps_install_and_prove
         if instruction == "RUN":
             _run(text.replace("/opt/kernels", str(kernels)), trainer, tmp_path, {**here, "TKC_ON_MISS": "error"})
     assert json.loads((kernels / "coverage.json").read_text())["covered"] is True
+    checked = json.loads(trainer.output("-c", _EVERY_KERNEL))
+    assert checked["wrong"] == []
+    assert checked["kernels"] == checked["asked"] > 30
+
+
+_EVERY_KERNEL = """
+import json
+from tkc.grids import load_grid
+from tkc.registry import load_catalog
+from tkc.runtime.check import check_loaded
+
+kernels, wrong, asked = 0, [], 0
+for entry in load_catalog():
+    for one in entry.spec.specializations(load_grid("smoke")):
+        asked += 1
+        results = list(check_loaded(entry, one, "cpu"))
+        kernels += bool(results)
+        wrong += [str(one) for result in results if not result.ok]
+print(json.dumps({"kernels": kernels, "wrong": wrong, "asked": asked}))
+"""
 
 
 def _run(command: str, environment: Environment, folder: Path, env: dict[str, str]) -> None:
