@@ -103,7 +103,7 @@ def override(**settings: Any) -> Iterator[None]:
 
 def reset_runtime_config() -> None:
     """Go back to the defaults of every setting; inside an `override` block, until the block ends."""
-    _change(**{setting.name: getattr(_DEFAULTS, setting.name) for setting in fields(_RuntimeConfig)})
+    _change({setting.name: getattr(_DEFAULTS, setting.name) for setting in fields(_RuntimeConfig)})
 
 
 # --- launching -------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def reset_runtime_config() -> None:
 
 def set_pdl(enabled: bool) -> None:
     """Say whether kernels launch with programmatic dependent launch, where the device has it. Default: no."""
-    _change(**_checked({"pdl": enabled}, _current()))
+    _change({"pdl": enabled})
 
 
 def get_pdl() -> bool:
@@ -121,7 +121,7 @@ def get_pdl() -> bool:
 
 def use_deterministic_algorithms(enabled: bool) -> None:
     """Say whether operators must give the same bits at every run, if need be more slowly. Default: no."""
-    _change(**_checked({"deterministic_algorithms": enabled}, _current()))
+    _change({"deterministic_algorithms": enabled})
 
 
 def get_deterministic_algorithms() -> bool:
@@ -140,7 +140,7 @@ def set_num_sms(num_sms: int | None) -> None:
 
     Raises ArgumentError for anything else.
     """
-    _change(**_checked({"num_sms": num_sms}, _current()))
+    _change({"num_sms": num_sms})
 
 
 def get_num_sms(device: torch.device | int | str | None = None) -> int:
@@ -161,7 +161,7 @@ def get_num_vec_cores(device: torch.device | int | str | None = None) -> int:
 
 def set_token_alignment(alignment: int) -> None:
     """Set the multiple to which each expert's group of tokens is padded. Raises ArgumentError below 1."""
-    _change(**_checked({"token_alignment": alignment}, _current()))
+    _change({"token_alignment": alignment})
 
 
 def get_token_alignment() -> int:
@@ -179,7 +179,7 @@ def set_amax_clamp_for_quant(fmt: str, use_e4m3_sf: bool, value: float) -> None:
 
     Raises ArgumentError otherwise.
     """
-    _change(**_checked({"amax_clamp": {(fmt, use_e4m3_sf): value}}, _current()))
+    _change({"amax_clamp": {(fmt, use_e4m3_sf): value}})
 
 
 def get_amax_clamp_for_quant(fmt: str, use_e4m3_sf: bool) -> float:
@@ -244,14 +244,14 @@ def _current() -> _RuntimeConfig:
     return _scoped.get() or _process
 
 
-def _change(**changes: Any) -> None:
+def _change(settings: Mapping[str, Any]) -> None:
+    """Check `settings` and replace the value that they change; no other thread's change comes in between."""
     global _process
-    scoped = _scoped.get()
-    if scoped is not None:
-        _scoped.set(replace(scoped, **changes))
+    if (scoped := _scoped.get()) is not None:
+        _scoped.set(replace(scoped, **_checked(settings, scoped)))
         return
     with _process_lock:
-        _process = replace(_process, **changes)
+        _process = replace(_process, **_checked(settings, _process))
 
 
 def _checked(settings: Mapping[str, Any], current: _RuntimeConfig) -> dict[str, Any]:
