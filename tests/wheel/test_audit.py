@@ -274,3 +274,31 @@ def test_a_wheel_over_its_budget_is_found(wheel: Path) -> None:
     assert problems(wheel, max_bytes=1000) == {
         "size": [f"{wheel.name}: weighs {wheel.stat().st_size} bytes; the budget is 1000"]
     }
+
+
+@pytest.mark.level1
+def test_device_code_for_another_architecture_is_found(tmp_path: Path) -> None:
+    """A real artifact for sm90, compiled here, judged for what it is not."""
+    from tkc.build import build, plan
+    from tkc.compiler.stages import Unit
+    from tkc.registry import find_entry
+
+    store, sm90, here = Store(tmp_path / "store", writable=True), Target.parse("sm90"), Host.this_machine()
+    entry = find_entry("moe.normalize_weight")
+    (outcome,) = build(plan([Unit(entry, entry.spec.bind(num_topk=8), sm90, here)], store), store)
+    assert outcome.manifest is not None, outcome.error
+    data = store.read_blob(outcome.manifest.file("kernel.so").digest)
+    kernels = outcome.manifest.facts["kernels"]
+
+    def judged(target: str, kernels: list[dict] = kernels) -> list[str]:
+        said = {"host": here.arch, "glibc": (2, 28), "kernels": kernels}
+        return list(library_problems(data, target=Target.parse(target), **said))  # type: ignore[arg-type]
+
+    symbol = kernels[0]["symbol"]
+    assert judged("sm90") == []
+    assert judged("sm100") == [
+        f"kernel {symbol} is for sm_90a; sm100 is sm_100f",
+        "holds code for compute capability 90; sm100 is 100",
+    ]
+    assert judged("cpu") == ["holds 1 device binaries; an artifact for the CPU has none"]
+    assert judged("sm90", []) == [f"its device binaries and its manifest differ in kernels: {symbol}"]

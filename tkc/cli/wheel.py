@@ -155,7 +155,10 @@ def _build(
     *,
     quiet: bool,
 ) -> list[Outcome]:
-    """Every artifact of the grid, built where it is missing. Raises TkcError if one cannot be."""
+    """Every artifact of the grid, built where it is missing; what a variant refuses for the target is left out.
+
+    Raises TkcError if a compile fails.
+    """
     from tkc import build as builder
     from tkc.cli.build import _failures, _reporter, select_units
     from tkc.config import Settings
@@ -165,9 +168,11 @@ def _build(
         wanted_jobs = Settings.from_env().jobs if jobs is None else jobs
         running = builder.build(planned, store, jobs=wanted_jobs, on_event=report.event)
         outcomes = [report.outcome(outcome) for outcome in running]
-    if failed := [outcome for outcome in outcomes if outcome.manifest is None]:
+    if failed := [outcome for outcome in outcomes if outcome.status == "failed"]:
         raise TkcError(f"no wheel: {len(failed)} of {len(outcomes)} artifacts failed" + "".join(_failures(failed)))
-    return outcomes
+    for line in _failures([outcome for outcome in outcomes if outcome.status == "refused"]):
+        click.echo(line, err=True)
+    return [outcome for outcome in outcomes if outcome.manifest is not None]
 
 
 def _provenance(outcomes: Sequence[Outcome]) -> dict[str, str]:
