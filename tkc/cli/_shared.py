@@ -11,7 +11,7 @@ import click
 
 from tkc.config import Settings
 from tkc.errors import StoreError, TkcError
-from tkc.model import HOST_NAMES, TARGET_NAMES, Host, KernelSpec, ModelDims, Params, Target, Value
+from tkc.model import HOST_NAMES, TARGET_NAMES, Host, KernelSpec, ModelDims, Target, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -131,13 +131,6 @@ def _value(text: str) -> Value:
         return int(text)
     except ValueError:
         return text
-
-
-def format_params(params: Params) -> str:
-    """Write parameters the way `parse_params` reads them."""
-    return " ".join(
-        f"{key}={str(value).lower() if isinstance(value, bool | None) else value}" for key, value in params.items()
-    )
 
 
 def user_store_path() -> Path:
