@@ -17,8 +17,11 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[build,dev]"
 	touch $@
 
-test: install lint  ## linters, types, import rules and every test at the level TKC_TEST_LEVEL (default 1)
+test: install lint $(VENV)/nginx  ## linters, types, import rules and every test at the level TKC_TEST_LEVEL (default 1)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+$(VENV)/nginx: | install  # a real web server for the tests of remotes, if the system has none; no root, never fails
+	$(BIN)/python -m tests.cache_tools.get_nginx $@
 
 lint: install
 	$(BIN)/ruff check .

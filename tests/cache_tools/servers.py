@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import shutil
+import os
 import socket
 import socketserver
 import subprocess
@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+from tests.cache_tools.get_nginx import nginx_command
+
+NGINX = nginx_command()
 
 _CONF = """
 daemon off; pid {run}/pid; error_log {run}/error.log; worker_processes 1; {user}
@@ -35,13 +37,18 @@ http {{
 def nginx(root: Path, run: Path, *, dav: bool = False) -> Iterator[str]:
     """nginx shows `root`, and takes files too if `dav`; its address."""
     assert NGINX
+    program, environment = NGINX
     run.mkdir()
     port = free_port()
     methods = "dav_methods PUT; create_full_put_path on; dav_access user:rw;" if dav else ""
     user = "user root;" if Path("/root").owner() == "root" and run.owner() == "root" else ""
     conf = run / "nginx.conf"
     conf.write_text(_CONF.format(run=run, root=root, port=port, dav=methods, user=user))
-    process = subprocess.Popen([NGINX, "-c", str(conf), "-e", str(run / "start.log")], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [program, "-c", str(conf), "-e", str(run / "start.log")],
+        env={**os.environ, **environment},
+        stderr=subprocess.DEVNULL,
+    )
     try:
         wait_for(port)
         yield f"http://127.0.0.1:{port}"

@@ -31,7 +31,9 @@ from tkc.runtime.dispatch import forget_settings
 from tkc.runtime.fallback import Missing
 
 BIG = 300_000
-needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (Debian: nginx-light)")
+needs_nginx = pytest.mark.skipif(
+    NGINX is None, reason="no nginx: neither installed nor fetched; `make test` says why, and needs apt or nginx itself"
+)
 
 
 @pytest.fixture(autouse=True)
