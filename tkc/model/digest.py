@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -66,30 +66,68 @@ def canonical(value: Any) -> bytes:
     mapping keys that start with ``$``, which mark encoded floats. What was read back from canonical
     bytes encodes to the same bytes.
     """
-    return json.dumps(_plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    try:
+        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    except _NoCanonicalForm as error:
+        raise TypeError(f"cannot encode value{''.join(reversed(error.path))}: {error.reason}") from None
 
 
-def _plain(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, bool | str) or type(value) is int:
+class _NoCanonicalForm(Exception):
+    """A value deep inside another cannot be encoded; the way to it is collected, innermost first, on the way out."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path: list[str] = []
+
+
+_ENCODED_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in _ENCODED_AS_THEY_ARE or isinstance(value, str):
         return value
     if isinstance(value, Digest):
         return str(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise TypeError(f"cannot encode {where}: {value!r} is not finite")
+            raise _NoCanonicalForm(f"{value!r} is not finite")
         return {_FLOAT: value.hex()}
     if isinstance(value, Mapping):
-        if bad := [key for key in value if type(key) is not str]:
-            raise TypeError(f"cannot encode {where}: key {bad[0]!r} is {type(bad[0]).__name__}, expected str")
-        if any(key.startswith("$") for key in value) and not (set(value) == {_FLOAT} and _is_float_text(value[_FLOAT])):
-            raise TypeError(f"cannot encode {where}: keys that start with '$' are reserved")
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+        return _plain_mapping(value)
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    raise TypeError(
-        f"cannot encode {where}: {type(value).__module__}.{type(value).__qualname__} has no canonical form. "
+        return _plain_list(value)
+    raise _NoCanonicalForm(
+        f"{type(value).__module__}.{type(value).__qualname__} has no canonical form. "
         "Turn it into str, int or a mapping of these first"
     )
+
+
+def _plain_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
+    for key in value:
+        if type(key) is not str:
+            raise _NoCanonicalForm(f"key {key!r} is {type(key).__name__}, expected str")
+        if key.startswith("$") and not (len(value) == 1 and key == _FLOAT and _is_float_text(value[_FLOAT])):
+            raise _NoCanonicalForm("keys that start with '$' are reserved")
+    plain = {}
+    for key, item in value.items():
+        try:
+            plain[key] = _plain(item)
+        except _NoCanonicalForm as error:
+            error.path.append(f".{key}")
+            raise
+    return plain
+
+
+def _plain_list(value: Sequence[Any]) -> list[Any]:
+    plain = []
+    for item in value:
+        try:
+            plain.append(_plain(item))
+        except _NoCanonicalForm as error:
+            error.path.append(f"[{len(plain)}]")
+            raise
+    return plain
 
 
 def _is_float_text(text: Any) -> bool:

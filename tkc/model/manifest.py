@@ -35,6 +35,7 @@ class Manifest:
             kernel its registers, spills, shared memory, stack and code size.
         inputs: keys of the actions whose output was consumed; gc keeps them.
         provenance: who, when, which commit. Not part of any key.
+        written: the very bytes that it was read from; None if it was made here.
     """
 
     key: Digest
@@ -44,6 +45,7 @@ class Manifest:
     facts: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[Digest, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+    written: bytes | None = field(init=False, default=None, repr=False, compare=False)
 
     def file(self, name: str) -> FileEntry:
         """The entry called `name`. Raises KeyError if there is none."""
@@ -73,7 +75,7 @@ class Manifest:
             body = json.loads(data)
             if body["schema"] != SCHEMA:
                 raise ValueError(f"manifest has schema {body['schema']!r}; expected {SCHEMA!r}")
-            return cls(
+            manifest = cls(
                 key=Digest.parse(body["key"]),
                 stage=Stage(body["stage"]),
                 action=_mapping(body["action"]),
@@ -82,6 +84,8 @@ class Manifest:
                 inputs=tuple(Digest.parse(key) for key in body["inputs"]),
                 provenance=_mapping(body["provenance"]),
             )
+            object.__setattr__(manifest, "written", data)
+            return manifest
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {type(error).__name__}: {error}") from error
 

@@ -35,12 +35,11 @@ class LoadedKernel:
     Attributes:
         spec: its contract.
         specialization: which of it this is.
-        manifest: the artifact: what it was built from, registers, shared memory.
         device: where it is loaded.
         layer: the store that it came from.
     """
 
-    __slots__ = ("_main", "_main_pdl", "device", "layer", "manifest", "spec", "specialization")
+    __slots__ = ("_library", "_main", "_main_pdl", "_record", "device", "layer", "spec", "specialization")
 
     def __init__(
         self,
@@ -53,16 +52,27 @@ class LoadedKernel:
     ) -> None:
         self.spec = spec
         self.specialization = specialization
-        self.manifest = manifest
+        # As bytes: hundreds of parsed manifests would set off the garbage collector, which takes longer than they did.
+        self._record = manifest.written or manifest.to_bytes()
         self.device = device
         self.layer = layer
+        self._library = library
         self._main = library.main
-        self._main_pdl = library.main_pdl
+        self._main_pdl: Launch | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the artifact is: what it was built from, registers, shared memory. Read anew at every access."""
+        return Manifest.from_bytes(self._record)
 
     @property
     def target(self) -> Target:
         """The target that the artifact was compiled for."""
         return self.device.target
+
+    def load(self) -> None:
+        """Load its functions on its device, if they are not; nothing is launched."""
+        self._library.load(self.device.index)
 
     def launch(self, *args: Any) -> None:
         """Launch on the current stream of the arguments' device."""
@@ -76,10 +86,13 @@ class LoadedKernel:
 
     def launch_pdl(self, *args: Any) -> None:
         """Launch without waiting for the end of the kernel before it (programmatic dependent launch)."""
+        main_pdl = self._main_pdl
+        if main_pdl is None:
+            main_pdl = self._main_pdl = self._library.main_pdl
         try:
-            self._main_pdl(*args)
+            main_pdl(*args)
         except Exception as error:
-            if problem := self._second_look(self._main_pdl, args, error):
+            if problem := self._second_look(main_pdl, args, error):
                 raise problem from error
 
     def entry(self, *, pdl: bool = False) -> Launch:

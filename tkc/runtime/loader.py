@@ -14,7 +14,6 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,38 @@ _MAIN, _MAIN_PDL, _LOAD = "__tvm_ffi_main", "__tvm_ffi_main_pdl", "__tkc_load"
 Entry = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Library:
     """The entries of an open library.
 
+    What a process may never call is looked up when it is first asked for: three hundred libraries are opened at a
+    start, and each object of Python's that is kept brings its garbage collector closer.
+
     Attributes:
         main: launches; takes the launch arguments in order.
-        main_pdl: the same with programmatic dependent launch; `main` itself where there is no difference.
-        load: loads every function on the device with this index, launches nothing; None if there is none.
     """
 
-    main: Entry
-    main_pdl: Entry
-    load: Callable[[int], Any] | None
+    __slots__ = ("_handle", "_main_pdl", "main")
+
+    def __init__(self, handle: int) -> None:
+        """Raises LoadError if the library is not one of ours."""
+        main = _function(handle, _MAIN)
+        if main is None:
+            raise LoadError(f"the artifact's library exports no {_MAIN}; it was not linked by tkc. Build it again")
+        self.main: Entry = main
+        self._main_pdl: Entry | None = None
+        self._handle = handle
+
+    @property
+    def main_pdl(self) -> Entry:
+        """As `main`, with programmatic dependent launch; `main` itself where there is no difference."""
+        if self._main_pdl is None:
+            self._main_pdl = _function(self._handle, _MAIN_PDL) or self.main
+        return self._main_pdl
+
+    def load(self, index: int) -> None:
+        """Load every function on the device with this index, launch nothing. Does nothing for a CPU's library."""
+        if load := _function(self._handle, _LOAD):
+            load(index)
 
 
 def open_library(digest: Digest, data: bytes) -> Library:
@@ -48,12 +66,12 @@ def open_library(digest: Digest, data: bytes) -> Library:
     Raises LoadError if the operating system refuses it, or it is not one of ours.
     """
     with _LOCK:
-        if digest not in _OPEN:
-            _OPEN[digest] = _entries(_dlopen(data, digest))
-        return _OPEN[digest]
+        if digest.hex not in _OPEN:
+            _OPEN[digest.hex] = Library(_dlopen(data, digest))
+        return _OPEN[digest.hex]
 
 
-_OPEN: dict[Digest, Library] = {}
+_OPEN: dict[str, Library] = {}
 _LOCK = threading.Lock()
 
 
@@ -63,13 +81,6 @@ def _new_lock_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_new_lock_in_child)
-
-
-def _entries(handle: int) -> Library:
-    main = _function(handle, _MAIN)
-    if main is None:
-        raise LoadError(f"the artifact's library exports no {_MAIN}; it was not linked by tkc. Build it again")
-    return Library(main, _function(handle, _MAIN_PDL) or main, _function(handle, _LOAD))
 
 
 def _function(handle: int, symbol: str) -> Entry | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tkc.cache import Miss
 from tkc.errors import LoadError, SpecError, TkcError
-from tkc.model import Backend, KernelSpec, Params, Specialization, Value
-from tkc.registry import CatalogEntry, entry_of, find_entry
+from tkc.model import Backend, KernelSpec, Manifest, Params, Specialization, Value
+from tkc.registry import entry_of, find_entry
 from tkc.runtime import dispatch, fallback
-from tkc.runtime.artifact import LIBRARY, Artifact
+from tkc.runtime.artifact import LIBRARY
 from tkc.runtime.collection import paused_collection
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info, is_capturing
 from tkc.runtime.fallback import Answer, Missing, ReferenceKernel
@@ -117,8 +119,69 @@ def load_kernel(
     forked from one that had used the device; SpecError if the kernel has no variant for the device; and as
     `on_miss` does, by default what the policy says, if no layer has it.
     """
-    key = (specialization, device.kind, device.index)
-    return _loaded.get(key, lambda: _load(entry_of(spec), specialization, device, params, on_miss))
+    wanted = Wanted(spec, specialization, params)
+    return _loaded.get(_key(wanted, device), lambda: _load(wanted, device, on_miss))
+
+
+class Wanted(NamedTuple):
+    """A kernel to load.
+
+    Attributes:
+        spec, specialization: which.
+        params: the call's parameters as the user wrote them, if known.
+    """
+
+    spec: KernelSpec
+    specialization: Specialization
+    params: Params | None = None
+
+
+def load_kernels(wanted: Iterable[Wanted], device: DeviceInfo, on_miss: OnMiss) -> Iterator[Kernel | BaseException]:
+    """As `load_kernel` for each, in order; what that would raise is given instead.
+
+    While the driver loads one artifact, which needs no interpreter, the next is found, verified and opened. One thread
+    for each side: more of them hand the interpreter's lock to and fro for longer than they save.
+    """
+    started = deque[Future[Kernel]]()
+    with paused_collection(), ThreadPoolExecutor(1, "tkc-device") as driver:
+        for one in wanted:
+            started.append(_start(one, device, on_miss, driver))
+            while started and started[0].done():
+                yield _outcome(started.popleft())
+        for future in started:
+            yield _outcome(future)
+
+
+def _start(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss, driver: Executor) -> Future[Kernel]:
+    """Find and open a kernel, and leave the rest to `driver`."""
+    key = _key(wanted, device)
+    if (found := _loaded.find(key)) is not None:
+        return _done(found)
+    try:
+        kernel = _open(wanted, device, on_miss)
+    except Exception as error:  # noqa: BLE001  given to the caller, whatever it is
+        return _failed(error)
+    return driver.submit(lambda: _loaded.keep(key, _on_device(kernel)))
+
+
+def _done(kernel: Kernel) -> Future[Kernel]:
+    future = Future[Kernel]()
+    future.set_result(kernel)
+    return future
+
+
+def _failed(error: BaseException) -> Future[Kernel]:
+    future = Future[Kernel]()
+    future.set_exception(error)
+    return future
+
+
+def _outcome(future: Future[Kernel]) -> Kernel | BaseException:
+    return future.exception() or future.result()
+
+
+def _key(wanted: Wanted, device: DeviceInfo) -> Hashable:
+    return wanted.specialization, device.kind, device.index
 
 
 def reset() -> None:
@@ -149,7 +212,16 @@ class _Loaded:
             if (found := self._kernels.get(key)) is None:
                 with paused_collection():
                     found = self._kernels[key] = load()
+        self._locks.pop(key, None)  # those who wait for it hold it themselves
         return found
+
+    def find(self, key: Hashable) -> Kernel | None:
+        """The kernel under `key`, if it is loaded."""
+        return self._kernels.get(key)
+
+    def keep(self, key: Hashable, kernel: Kernel) -> Kernel:
+        """Put a kernel under `key`, unless another thread was faster; the one that is there now."""
+        return self._kernels.setdefault(key, kernel)
 
     def that_survive_a_fork(self) -> _Loaded:
         """The kernels that a forked child can go on using, with locks that nobody holds."""
@@ -187,10 +259,15 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _load(
-    entry: CatalogEntry, specialization: Specialization, device: DeviceInfo, params: Params | None, on_miss: OnMiss
-) -> Kernel:
+def _load(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Kernel:
+    return _on_device(_open(wanted, device, on_miss))
+
+
+def _open(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Kernel:
+    """Find, verify and open; the device is not touched."""
+    spec, specialization, params = wanted
     _refuse_where_loading_fails(specialization, device, params)
+    entry = entry_of(spec)
     request = dispatch.request_for(entry, specialization, device)
     found = dispatch.dispatch(request, device)
     if isinstance(found, Miss):
@@ -199,22 +276,28 @@ def _load(
         if isinstance(answered, ReferenceKernel):
             return answered
         found = answered
-    return _open(entry.spec, specialization, device, found)
-
-
-def _open(spec: KernelSpec, specialization: Specialization, device: DeviceInfo, artifact: Artifact) -> LoadedKernel:
-    manifest = artifact.manifest
     try:
-        library = open_library(manifest.file(LIBRARY).digest, artifact.library)
-        if library.load is not None:
-            library.load(device.index)
-    except TkcError:
-        raise
-    except Exception as error:  # whatever the driver reports through tvm-ffi
-        raise LoadError(
-            f"{specialization}: artifact {manifest.key.short} cannot be loaded on {device}: {error}"
-        ) from error
-    return LoadedKernel(spec, specialization, manifest, device, artifact.layer, library)
+        library = open_library(found.manifest.file(LIBRARY).digest, found.library)
+    except Exception as error:
+        raise _load_error(error, specialization, found.manifest, device) from error
+    return LoadedKernel(spec, specialization, found.manifest, device, found.layer, library)
+
+
+def _on_device(kernel: Kernel) -> Kernel:
+    """Load what was opened on its device."""
+    if isinstance(kernel, LoadedKernel):
+        try:
+            kernel.load()
+        except Exception as error:
+            raise _load_error(error, kernel.specialization, kernel.manifest, kernel.device) from error
+    return kernel
+
+
+def _load_error(error: Exception, what: Specialization, manifest: Manifest, device: DeviceInfo) -> TkcError:
+    """What to raise for whatever the driver or the linker reports, by way of tvm-ffi or not."""
+    if isinstance(error, TkcError):
+        return error
+    return LoadError(f"{what}: artifact {manifest.key.short} cannot be loaded on {device}: {error}")
 
 
 def _refuse_where_loading_fails(specialization: Specialization, device: DeviceInfo, params: Params | None) -> None:

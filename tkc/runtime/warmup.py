@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from tkc.errors import ArtifactMissingError, SpecError, TkcError
 from tkc.grids import load_grid
-from tkc.model import Digest, KernelSpec, ModelDims, Params, Specialization
+from tkc.model import Digest, ModelDims, Params, Specialization
 from tkc.registry import CatalogEntry, find_entry, load_catalog
 from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo, DeviceLike, device_info
 from tkc.runtime.fallback import Answer, Missing, ReferenceKernel, answer, answer_all, missing_error
 from tkc.runtime.launch import LoadedKernel
-from tkc.runtime.table import OnMiss, load_kernel
+from tkc.runtime.table import Kernel, OnMiss, Wanted, load_kernels
 
 Call: TypeAlias = "tuple[str, Params] | Specialization | ModelDims"
 """What to warm up: a kernel's name and a call's parameters, a specialization, or all that a model needs."""
 
 _SHOW_AFTER_S = 2.0
-_THREADS = 4
-"""Enough to wait for a network file system and a driver in parallel; the rest holds the interpreter's lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,42 +90,40 @@ def _given(answers: Mapping[Digest, Answer | TkcError], missing: Missing) -> Ans
     return found or answer(missing)  # what only now turns out to be missing
 
 
-def _load_all(wanted: tuple[_Wanted, ...], where: DeviceInfo, on_miss: OnMiss, *, show: bool) -> list[_Result]:
+def _load_all(wanted: tuple[Wanted, ...], where: DeviceInfo, on_miss: OnMiss, *, show: bool) -> list[_Result]:
     """What loading each gives or raises. What is loaded already costs one dictionary lookup."""
-    with ThreadPoolExecutor(_THREADS, "tkc-warmup") as pool:
-        futures = [
-            pool.submit(load_kernel, spec, specialization, where, params, on_miss=on_miss)
-            for spec, specialization, params in wanted
-        ]
-        _wait(futures, show=show)
-    return [future.exception() or future.result() for future in futures]
+    results = list[_Result]()
+    with _shown_progress(len(wanted), show=show) as advance:
+        for result in load_kernels(wanted, where, on_miss):
+            results.append(result)
+            advance(len(results))
+    return results
 
 
-_Wanted: TypeAlias = "tuple[KernelSpec, Specialization, Params | None]"
-_Result: TypeAlias = "LoadedKernel | ReferenceKernel | BaseException"
+_Result: TypeAlias = Kernel | BaseException
 
 
-def _wanted(what: str | Iterable[Call], device: DeviceInfo) -> Iterator[_Wanted]:
+def _wanted(what: str | Iterable[Call], device: DeviceInfo) -> Iterator[Wanted]:
     """What to load, each specialization once."""
     calls: Iterable[Call] = load_grid(what) if isinstance(what, str) else what
     seen = set[Specialization]()
     for call in calls:
         for wanted in _expand(call, device):
-            if wanted[1] not in seen:
-                seen.add(wanted[1])
+            if wanted.specialization not in seen:
+                seen.add(wanted.specialization)
                 yield wanted
 
 
-def _expand(call: Call, device: DeviceInfo) -> Iterator[_Wanted]:
+def _expand(call: Call, device: DeviceInfo) -> Iterator[Wanted]:
     if isinstance(call, Specialization):
-        yield find_entry(call.spec).spec, call, None
+        yield Wanted(find_entry(call.spec).spec, call, None)
     elif isinstance(call, ModelDims):
         for entry in _supported(device):
             for params in entry.spec.grid(call):
-                yield entry.spec, entry.spec.bind(**params), params
+                yield Wanted(entry.spec, entry.spec.bind(**params), params)
     elif isinstance(call, tuple) and len(call) == 2:
         spec = find_entry(call[0]).spec
-        yield spec, spec.bind(**call[1]), call[1]
+        yield Wanted(spec, spec.bind(**call[1]), call[1])
     else:
         raise SpecError(
             f"cannot warm up {call!r}; expected the name of a grid, or a list of (spec name, parameters), "
@@ -140,7 +135,7 @@ def _supported(device: DeviceInfo) -> Iterator[CatalogEntry]:
     return (entry for entry in load_catalog() if device.target.backend in entry.backends)
 
 
-def _report(wanted: tuple[_Wanted, ...], results: list[_Result], started: float) -> WarmupReport:
+def _report(wanted: tuple[Wanted, ...], results: list[_Result], started: float) -> WarmupReport:
     loaded, missed = list[LoadedKernel](), dict[str, str]()
     misses, others = list[ArtifactMissingError](), list[BaseException]()
     for (_, specialization, _), result in zip(wanted, results, strict=True):
@@ -159,34 +154,29 @@ def _report(wanted: tuple[_Wanted, ...], results: list[_Result], started: float)
     return WarmupReport(tuple(loaded), missed, time.monotonic() - started)
 
 
-class _Bar(Protocol):
-    def advance(self) -> None: ...
-
-
-def _wait(futures: list[Future[LoadedKernel | ReferenceKernel]], *, show: bool) -> None:
+@contextmanager
+def _shown_progress(total: int, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """Give a function to be told how many are done, which shows a bar on a terminal once two seconds have gone."""
     deadline = time.monotonic() + _SHOW_AFTER_S
-    pending = iter(as_completed(futures))
-    for _ in pending:
-        if show and time.monotonic() > deadline and sys.stderr.isatty():
-            break
-    else:
-        return
-    with _bar(len(futures), sum(future.done() for future in futures)) as bar:
-        for _ in pending:
-            bar.advance()
+    with ExitStack() as stack:
+        bar: Callable[[int], None] | None = None
+
+        def advance(done: int) -> None:
+            nonlocal bar
+            if bar is None and show and time.monotonic() > deadline and sys.stderr.isatty():
+                bar = stack.enter_context(_bar(total))
+            if bar is not None:
+                bar(done)
+
+        yield advance
 
 
 @contextmanager
-def _bar(total: int, done: int) -> Iterator[_Bar]:
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("loading kernels"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total, completed=done)
-
-        class Bar:
-            def advance(self) -> None:
-                progress.advance(task)
-
-        yield Bar()
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.update(task, completed=done)
