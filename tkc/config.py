@@ -9,8 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-import platformdirs
-
 from tkc.errors import TkcError, unknown_name
 
 
@@ -64,6 +62,8 @@ def _cache_dir(env: Mapping[str, str]) -> Path | None:
         return Path(given).absolute()
     if not (env.get("HOME") or env.get("XDG_CACHE_HOME")):
         return None
+    import platformdirs
+
     return Path(platformdirs.user_cache_dir("tkc", appauthor=False))
 
 

@@ -16,9 +16,13 @@ from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tkc.errors import SpecError, unknown_name
-from tkc.model import Backend, Calls, Digest, KernelSpec, ModelDims
+from tkc.model import Backend, Digest, KernelSpec, ModelDims
+
+if TYPE_CHECKING:
+    from tkc.model import Calls
 
 ENTRY_POINT_GROUP = "tkc.catalogs"
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tkc.cache.bucket import Miss
-from tkc.cache.signatures import Verifier
 from tkc.cache.store import Hit, Store
 from tkc.errors import StoreError
 from tkc.model import Digest
+
+if TYPE_CHECKING:
+    from tkc.cache.signatures import Verifier
 
 
 class Upstream(Protocol):

@@ -10,23 +10,28 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tkc.cache import files, locks
+from tkc.cache import files
 from tkc.cache.actions import Actions
 from tkc.cache.blobs import Blobs
 from tkc.cache.bucket import Bucket, EntryStatus, Miss
 from tkc.cache.layout import Layout
-from tkc.cache.misses import MissLog
-from tkc.cache.pins import Pin, Pins
 from tkc.cache.quarantine import Quarantine
 from tkc.cache.refs import RefEntry, Refs
-from tkc.cache.signatures import Signature, Signatures, Verifier
 from tkc.cache.staging import Staging
 from tkc.cache.trust import Trust
 from tkc.errors import StoreDamagedError, StoreReadOnlyError
-from tkc.model import Action, Digest, FileEntry, Manifest, manifest_of
+from tkc.model import Digest, FileEntry, Manifest, manifest_of
+
+if TYPE_CHECKING:
+    from tkc.cache.locks import OnWait
+    from tkc.cache.misses import MissLog
+    from tkc.cache.pins import Pin, Pins
+    from tkc.cache.signatures import Signature, Signatures, Verifier
+    from tkc.model import Action
 
 MAX_LOG_CHARS = 1_000_000
 
@@ -79,11 +84,25 @@ class Store:
         self._blobs = Blobs(self._blob_bucket)
         self._actions = Actions(self._action_bucket)
         self._refs = Refs(self._ref_bucket)
-        self._pins = Pins(Bucket("pin", layout.pins, layout.pin, trust, *aside))
-        self._signatures = Signatures(Bucket("signature", layout.signatures, layout.signature, trust, *aside))
+        self._pin_bucket = Bucket("pin", layout.pins, layout.pin, trust, *aside)
+        self._signature_bucket = Bucket("signature", layout.signatures, layout.signature, trust, *aside)
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r}, writable={self.writable})"
+
+    # What most lookups do without is imported when it is first used.
+
+    @cached_property
+    def _pins(self) -> Pins:
+        from tkc.cache.pins import Pins
+
+        return Pins(self._pin_bucket)
+
+    @cached_property
+    def _signatures(self) -> Signatures:
+        from tkc.cache.signatures import Signatures
+
+        return Signatures(self._signature_bucket)
 
     # Reading
 
@@ -248,6 +267,8 @@ class Store:
 
     def pin(self, key: Digest, note: str = "") -> None:
         """Keep an action's artifact, whatever prune is told; otherwise as `write_ref`."""
+        from tkc.cache.pins import Pin
+
         self._refuse_read_only()
         with files.writing(self._layout.root):
             self._pins.add(Pin(key, note))
@@ -258,11 +279,13 @@ class Store:
         with files.writing(self._layout.root):
             return self._pins.remove(key)
 
-    def lock(self, key: Digest, *, on_wait: locks.OnWait | None = None) -> AbstractContextManager[bool]:
+    def lock(self, key: Digest, *, on_wait: OnWait | None = None) -> AbstractContextManager[bool]:
         """Keep others from compiling `key` at the same time, where locks work; yields whether it is held.
 
         Never needed for correctness, and never fails: see `tkc.cache.locks`.
         """
+        from tkc.cache import locks
+
         return locks.hold(self._layout.lock(key), on_wait=on_wait) if self.writable else nullcontext(False)
 
     def keep_log(self, key: Digest, text: str) -> Path:
@@ -320,6 +343,8 @@ class Store:
     @property
     def miss_log(self) -> MissLog:
         """The store's miss log."""
+        from tkc.cache.misses import MissLog
+
         return MissLog(Path(self._layout.miss_log))
 
     def clean_staging(self) -> int:

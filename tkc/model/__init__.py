@@ -1,7 +1,8 @@
 """The nouns of tkc: frozen values, no I/O, standard library only. What a spec.py may import."""
 
-from tkc.model.action import Action, FieldDiff, Stage, diff_fields
-from tkc.model.calls import Calls, Domain, Span
+from typing import TYPE_CHECKING
+
+from tkc._lazy import lazily
 from tkc.model.digest import Digest, canonical
 from tkc.model.manifest import FileEntry, Manifest, manifest_of
 from tkc.model.spec import (
@@ -16,9 +17,14 @@ from tkc.model.spec import (
     Value,
     VarAxis,
 )
+from tkc.model.stage import Stage
 from tkc.model.target import HOST_NAMES, TARGET_NAMES, Backend, Host, Limits, Target
 from tkc.model.tensor import Arg, DType, Role, ScalarArg, TensorArg
-from tkc.model.toolchain import Component, Toolchain
+
+if TYPE_CHECKING:
+    from tkc.model.action import Action, FieldDiff, diff_fields
+    from tkc.model.calls import Calls, Domain, Span
+    from tkc.model.toolchain import Component, Toolchain
 
 __all__ = [
     "HOST_NAMES",
@@ -57,3 +63,18 @@ __all__ = [
     "diff_fields",
     "manifest_of",
 ]
+
+# What only compiling and proving needs.
+__getattr__ = lazily(
+    __name__,
+    {
+        "Action": "tkc.model.action",
+        "FieldDiff": "tkc.model.action",
+        "diff_fields": "tkc.model.action",
+        "Calls": "tkc.model.calls",
+        "Domain": "tkc.model.calls",
+        "Span": "tkc.model.calls",
+        "Component": "tkc.model.toolchain",
+        "Toolchain": "tkc.model.toolchain",
+    },
+)

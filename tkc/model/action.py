@@ -5,20 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from tkc.model.digest import Digest, canonical
-
-
-class Stage(StrEnum):
-    """What an action does. ``COMPILE`` is the whole: its inputs are known before any tool runs."""
-
-    COMPILE = "compile"
-    LOWER = "lower"
-    ASSEMBLE = "assemble"
-    LINK = "link"
+from tkc.model.stage import Stage
 
 
 @dataclass(frozen=True, eq=False)

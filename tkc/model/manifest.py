@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from tkc.model.action import Action, Stage
 from tkc.model.digest import Digest, canonical
+from tkc.model.stage import Stage
+
+if TYPE_CHECKING:
+    from tkc.model.action import Action
 
 SCHEMA = "tkc.manifest/1"
 

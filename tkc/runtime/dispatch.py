@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tkc.cache import Hit, Layers, Miss, Signers, Store, Upstream
+from tkc.cache import Hit, Layers, Miss, Store, Upstream
 from tkc.config import Settings
 from tkc.errors import StoreError
 from tkc.model import LOADER_ABI, Backend, Digest, Host, Manifest, Request, Specialization
@@ -18,6 +18,9 @@ from tkc.registry import CatalogEntry, find_entry
 from tkc.runtime.artifact import LIBRARY, Artifact
 from tkc.runtime.device import DeviceInfo
 from tkc.wheel.discover import installed_stores
+
+if TYPE_CHECKING:
+    from tkc.cache import Signers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,16 @@ def layers() -> Layers:
         chosen.cache_dir,
         installed=tuple(store.folder for store in installed_stores()),
         upstream=_upstream(chosen),
-        signers=Signers(chosen.signers) if chosen.signers else None,
+        signers=_signers(chosen),
     )
+
+
+def _signers(chosen: Settings) -> Signers | None:
+    if not chosen.signers:
+        return None
+    from tkc.cache import Signers
+
+    return Signers(chosen.signers)
 
 
 def _upstream(chosen: Settings) -> Upstream | None:

@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from elftools.common.exceptions import ELFError
@@ -29,6 +30,9 @@ _OF_CPYTHON = re.compile(r"_?Py[A-Z_]")
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _ELF_MAGIC = b"\x7fELF"
 
+MAX_DEVICE_BINARIES = 64
+"""No artifact has more; four bytes are enough to look like another."""
+
 _PATH = re.compile(rb"(?<![\w.\-/:])/(?:[\w.+\-]+/)+[\w.+\-]+")
 _BUILD_ROOTS = re.compile(rb"/(?:home|root|tmp|work|build|mnt|opt|srv|data|Users|usr|var|private|github|__w)/")
 _NEVER_A_BUILD_PATH = (b"/proc/", b"/dev/", b"/sys/", b"/lib/ld-", b"/lib64/ld-")
@@ -48,7 +52,7 @@ class LibraryFacts:
         versions: versions of symbols that it needs, such as ``GLIBC_2.17``.
         undefined: symbols that somebody must bring and that have no version.
         exported: symbols that it brings.
-        device_binaries: binaries for a device that are embedded in it.
+        device_binaries: binaries for a device that are embedded in it, each up to the end of the file.
     """
 
     host: str
@@ -58,7 +62,7 @@ class LibraryFacts:
     versions: tuple[str, ...]
     undefined: tuple[str, ...]
     exported: tuple[str, ...]
-    device_binaries: tuple[bytes, ...]
+    device_binaries: tuple[memoryview, ...]
 
 
 def read_library(data: bytes) -> LibraryFacts:
@@ -80,7 +84,7 @@ def read_library(data: bytes) -> LibraryFacts:
             versions=tuple(sorted(set(_versions(elf)))),
             undefined=tuple(name for name, defined, versioned in symbols if not defined and not versioned),
             exported=tuple(name for name, defined, _ in symbols if defined),
-            device_binaries=tuple(_embedded(data)),
+            device_binaries=tuple(islice(_embedded(data), MAX_DEVICE_BINARIES + 1)),
         )
     except (ELFError, struct.error, IndexError, KeyError, UnicodeDecodeError, AssertionError) as error:
         raise ValueError(f"not a shared library, or a damaged one: {type(error).__name__} {error}".strip()) from error
@@ -152,12 +156,15 @@ def _device_problems(facts: LibraryFacts, target: Target, kernels: Sequence[Mapp
         yield f"holds {len(facts.device_binaries)} device binaries; an artifact for the CPU has none"
 
 
-def _cuda_problems(binaries: Sequence[bytes], target: Target, symbols: set[str]) -> Iterator[str]:
+def _cuda_problems(binaries: Sequence[memoryview], target: Target, symbols: set[str]) -> Iterator[str]:
+    if len(binaries) > MAX_DEVICE_BINARIES:
+        yield f"holds more than {MAX_DEVICE_BINARIES} device binaries"
+        return
     inside = set[str]()
     wanted = int(re.sub(r"\D", "", target.arch))
     for data in binaries:
         try:
-            cubin = read_cubin(data)
+            cubin = read_cubin(bytes(data))
         except ValueError as error:
             yield f"holds {error}"
             continue
@@ -194,9 +201,9 @@ def _versions(elf: ELFFile) -> Iterator[str]:
                 yield from (version.name for version in needed)
 
 
-def _embedded(data: bytes) -> Iterator[bytes]:
+def _embedded(data: bytes) -> Iterator[memoryview]:
     """Every ELF file inside this one, from its first byte to the end of the data."""
-    position = data.find(_ELF_MAGIC, 1)
+    position, view = data.find(_ELF_MAGIC, 1), memoryview(data)
     while position > 0:
-        yield data[position:]
+        yield view[position:]
         position = data.find(_ELF_MAGIC, position + 1)
