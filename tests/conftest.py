@@ -14,6 +14,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-benchmark", action="store_true", help="run tests/bench, which measures speed")
     parser.addoption("--store", metavar="DIR", help="tests/device: the store to run artifacts from")
     parser.addoption("--store300", metavar="DIR", help="tests/bench: the store of three hundred small kernels")
+    parser.addoption("--wheel", metavar="FILE", help="tests/bench, tests/device: a wheel of kernels to install and run")
+    parser.addoption("--cpp-example", metavar="FILE", help="tests/device: examples/cpp as a program; else compile it")
     parser.addoption("--peer", action="store_true", help="measure the peer beside ours, where it is installed")
 
 

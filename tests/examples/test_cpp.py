@@ -1,4 +1,4 @@
-"""The C++ example, as its README says, run for real."""
+"""The C++ example, as its README says, run for real; on a GPU by tests/device/test_cpp.py."""
 
 from __future__ import annotations
 
@@ -12,20 +12,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "examples" / "cpp" / "README.md"
-
-
-def shell_block() -> str:
-    """The commands of the README."""
-    (block,) = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
-    return block
+from tests.examples.cpp_program import README, needed_libraries, shell_block
 
 
 @pytest.fixture
 def in_checkout(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """Give a function that runs shell commands in a folder that has the examples and the store to itself."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "examples").symlink_to(README.parents[1])
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def run(commands: str) -> subprocess.CompletedProcess[str]:
@@ -43,29 +36,18 @@ def in_checkout(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[s
 
 @pytest.mark.level1
 def test_the_readmes_commands_build_and_run_the_program(
-    in_checkout: Callable[[str], subprocess.CompletedProcess[str]],
+    in_checkout: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = in_checkout(shell_block())
     assert done.returncode == 0, done.stderr
     assert "333 x 129 elements transposed, 0 wrong" in done.stdout
-    needed = [line.split()[0] for line in in_checkout("ldd ./transpose").stdout.splitlines()]
+    needed = needed_libraries(tmp_path / "transpose")
     assert "libtvm_ffi.so" in needed
     assert not [name for name in needed if re.search("python|torch|tilelang", name)]
 
     missing = in_checkout("./transpose ./nothing.so cpu")
     assert missing.returncode == 1
     assert missing.stderr.startswith("error: ")
-
-
-@pytest.mark.device
-def test_the_program_runs_a_kernel_on_a_gpu(in_checkout: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
-    from tkc.hardware import cuda_devices
-
-    target = str(cuda_devices()[0].target)
-    commands = shell_block().replace("--target cpu", f"--target {target}").replace("kernel.so cpu", "kernel.so cuda")
-    done = in_checkout(commands)
-    assert done.returncode == 0, done.stderr
-    assert "0 wrong" in done.stdout
 
 
 def test_explain_gives_the_path_of_each_file(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.fresh_process import SCRIPT
+from tests.wheel.conftest import SPECS
 from tests.wheel.environments import ROOT, Environment, interpreter
 
 pytestmark = pytest.mark.level1
@@ -91,6 +93,15 @@ def test_the_cpu_wheel_serves_a_job_that_has_torch_and_no_compiler(with_torch: E
     store = with_torch.site_packages / "tkc_kernels_cpu" / "store"
     assert found == {"right": True, "layer": str(store), "heavy": []}
     assert sorted(with_torch.folder.rglob("*.json")) == before
+
+
+def test_a_fresh_process_launches_every_artifact_of_the_wheel(with_torch: Environment) -> None:
+    """What tests/device does with the wheel of a GPU: each launched, compared with its reference, nothing compiled."""
+    run = ("--device", "cpu", "artifacts", "--grid", "smoke", "--specs", *SPECS)
+    for how in ((), ("--warmup",)):
+        told = json.loads(with_torch.output(SCRIPT, *run, *how))
+        assert (told["wrong"], told["heavy"], told["kernels"] > 2) == ([], [], True)
+        assert told["layers"] == [str(with_torch.site_packages / "tkc_kernels_cpu" / "store")]
 
 
 def test_a_miss_under_error_names_the_line_that_builds_it(with_torch: Environment) -> None:
