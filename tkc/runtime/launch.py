@@ -39,7 +39,7 @@ class LoadedKernel:
         layer: the store that it came from.
     """
 
-    __slots__ = ("_library", "_main", "_main_pdl", "_record", "device", "layer", "spec", "specialization")
+    __slots__ = ("_library", "_main", "_record", "device", "layer", "spec", "specialization")
 
     def __init__(
         self,
@@ -58,7 +58,6 @@ class LoadedKernel:
         self.layer = layer
         self._library = library
         self._main = library.main
-        self._main_pdl: Launch | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -84,20 +83,22 @@ class LoadedKernel:
 
     __call__ = launch
 
-    def launch_pdl(self, *args: Any) -> None:
-        """Launch without waiting for the end of the kernel before it (programmatic dependent launch)."""
-        main_pdl = self._main_pdl
-        if main_pdl is None:
-            main_pdl = self._main_pdl = self._library.main_pdl
-        try:
-            main_pdl(*args)
-        except Exception as error:
-            if problem := self._second_look(main_pdl, args, error):
-                raise problem from error
-
     def entry(self, *, pdl: bool = False) -> Launch:
-        """The callable for a hot path: a call of it costs less than a call of the object."""
-        return self.launch_pdl if pdl else self.launch
+        """The callable for a hot path: a call of it costs less than a call of the object.
+
+        Args:
+            pdl: launch without waiting for the end of the kernel before (programmatic dependent launch).
+        """
+        main = self._library.main_pdl if pdl else self._main
+
+        def launch(*args: Any) -> None:
+            try:
+                main(*args)
+            except Exception as error:
+                if problem := self._second_look(main, args, error):
+                    raise problem from error
+
+        return launch
 
     def __repr__(self) -> str:
         return f"<LoadedKernel {self.specialization} on {self.device} from {self.layer}>"
