@@ -18,20 +18,17 @@ if TYPE_CHECKING:
     from tkc.runtime import kernel, seal
     from tkc.runtime.warmup import warmup
 
-    __version__: str
-
+__version__ = "0.1.0"
 __all__ = ["__version__", "interpret", "kernel", "seal", "warmup"]
 
 _HOMES = {"interpret": "tkc.interpret", "kernel": "tkc.runtime", "seal": "tkc.runtime", "warmup": "tkc.runtime.warmup"}
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module, metadata
+    from importlib import import_module
 
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name == "__version__":
-        return metadata.version(__name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
 
 

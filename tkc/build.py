@@ -420,7 +420,7 @@ def _error(outcome: Outcome) -> TkcError:
 @cache
 def provenance(folder: Path) -> Mapping[str, str]:
     """Where the sources of a compile came from: the commit they were at, and whether they were changed since."""
-    facts = {"tkc": importlib.metadata.version("tkc")}
+    facts = {"tkc": __version__}
     if shutil.which("git") is None:
         return facts
     commit = _git(folder, "rev-parse", "HEAD")

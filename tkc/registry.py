@@ -7,7 +7,6 @@ the package's name. Nothing here imports torch or tilelang.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tkc.errors import SpecError, unknown_name
+from tkc.imports import imported_modules
 from tkc.model import Backend, Digest, KernelSpec, ModelDims
 
 if TYPE_CHECKING:
@@ -233,14 +233,7 @@ def _import_closure(roots: tuple[Path, ...], package: str, package_folder: Path)
 @cache
 def _imports_within(path: Path, package: str, package_folder: Path) -> tuple[Path, ...]:
     here = (package, *path.relative_to(package_folder).parent.parts)
-    modules: list[tuple[str, ...]] = []
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
-        if isinstance(node, ast.Import):
-            modules += [tuple(alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = here[: len(here) - node.level + 1] if node.level else ()
-            base += tuple(node.module.split(".")) if node.module else ()
-            modules += [base, *((*base, alias.name) for alias in node.names)]
+    modules = imported_modules(path.read_text(encoding="utf-8"), here)
     return tuple(file for module in modules if (file := _module_file(module, package, package_folder)))
 
 

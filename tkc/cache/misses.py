@@ -7,7 +7,6 @@ log is full it becomes the older one, and that one goes.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tkc.cache import files
-from tkc.model import canonical
+from tkc.model import canonical, parse_canonical
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
@@ -81,7 +80,7 @@ class MissLog:
         for line in self._lines():
             try:
                 entry, time_s = _parse(line)
-            except (ValueError, RecursionError):
+            except ValueError:
                 damaged_lines += 1
                 continue
             name = canonical(entry)
@@ -108,16 +107,18 @@ class MissLog:
         for path in (self._older, self.path):
             try:
                 with path.open("rb") as file:
-                    yield from (line for raw in file if (line := raw.strip()))
+                    while raw := file.readline(MAX_LINE_BYTES + 2):  # a longer line comes in pieces that are none
+                        if line := raw.strip():
+                            yield line
             except FileNotFoundError:
                 continue
 
 
 def _parse(line: bytes) -> tuple[dict[str, Any], float]:
-    body = json.loads(line)
+    body = parse_canonical(line)
     if not isinstance(body, dict) or body.get("schema") != _SCHEMA:
         raise ValueError("not a miss")
     entry, time_s = body.get("entry"), body.get("time_s")
-    if not isinstance(entry, dict) or type(time_s) is not int:
+    if not isinstance(entry, dict) or type(time_s) is not int or not 0 <= time_s < 1 << 63:
         raise ValueError("not a miss")
     return entry, float(time_s)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkc.cache.bucket import Bucket, Miss
 from tkc.cache.sealed import seal, unseal
-from tkc.model import Digest, canonical
+from tkc.model import Digest, canonical, parse_canonical
 
 _SCHEMA = "tkc.pin/1"
 
@@ -50,6 +49,6 @@ class Pins:
         if isinstance(content, Miss):
             return ""
         try:
-            return str(json.loads(unseal(content.data))["note"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return str(parse_canonical(unseal(content.data))["note"])
+        except (ValueError, KeyError, TypeError):
             return ""

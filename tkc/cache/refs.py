@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tkc.cache.bucket import Bucket, Miss
 from tkc.cache.sealed import seal, unseal
-from tkc.model import Digest, canonical
+from tkc.model import Digest, canonical, parse_canonical
 
 _SCHEMA = "tkc.ref/1"
 
@@ -35,13 +34,13 @@ class RefEntry:
     def from_bytes(cls, data: bytes) -> RefEntry:
         """Read a ref. Raises ValueError for anything that `to_bytes` did not write."""
         try:
-            body = json.loads(data)
+            body = parse_canonical(data)
             if body["schema"] != _SCHEMA:
                 raise ValueError(f"ref has schema {body['schema']!r}; expected {_SCHEMA!r}")
             if not isinstance(body["fields"], dict):
                 raise TypeError("fields are not an object")
             return cls(Digest.parse(body["request"]), Digest.parse(body["key"]), body["fields"])
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a ref: {type(error).__name__}: {error}") from error
 
 

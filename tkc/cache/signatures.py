@@ -10,7 +10,6 @@ Ed25519 and not a keyed hash: a machine that verifies holds nothing that could s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +17,7 @@ from typing import Protocol
 from tkc.cache.bucket import Bucket, Miss
 from tkc.cache.sealed import seal, unseal
 from tkc.errors import StoreError
-from tkc.model import Digest, Manifest, canonical
+from tkc.model import Digest, Manifest, canonical, parse_canonical
 
 _SCHEMA = "tkc.signature/1"
 
@@ -46,12 +45,12 @@ class Signature:
     def from_bytes(cls, data: bytes) -> Signature:
         """Read a record. Raises ValueError for anything that `to_bytes` did not write."""
         try:
-            body = json.loads(unseal(data))
+            body = parse_canonical(unseal(data))
             if body["schema"] != _SCHEMA:
                 raise ValueError(f"it has schema {body['schema']!r}; expected {_SCHEMA!r}")
             bytes.fromhex(body["signer"]), bytes.fromhex(body["signature"])
             return cls(Digest.parse(body["request"]), body["signer"], body["signature"])
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a signature: {type(error).__name__}: {error}") from error
 
 
@@ -87,7 +86,7 @@ class Signers:
         except ModuleNotFoundError as error:
             raise StoreError(
                 "signatures are required, and the cryptography package that checks them is not installed. "
-                "Install it: pip install 'tkc[sign]'"
+                "Install it: pip install 'tilelang-tkc[sign]'"
             ) from error
         self._invalid = InvalidSignature
         try:

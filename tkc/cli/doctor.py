@@ -63,7 +63,7 @@ def _packages() -> Iterator[Finding]:
     needs = {
         "torch": "operators and the loader need it: install the build that fits your device",
         "apache-tvm-ffi": "the loader needs it: pip install apache-tvm-ffi",
-        "tilelang": "only compiling needs it: pip install 'tkc[build]'",
+        "tilelang": "only compiling needs it: pip install 'tilelang-tkc[build]'",
     }
     for name, advice in needs.items():
         try:

@@ -56,7 +56,7 @@ def _trace(unit: Unit) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tilelang":
             raise
-        raise ToolchainError("tilelang is missing; install it: pip install 'tkc[build]'") from error
+        raise ToolchainError("tilelang is missing; install it: pip install 'tilelang-tkc[build]'") from error
     traced = variant.build(unit.specialization, unit.target)
     _check_parameters(unit, traced)
     return traced

@@ -113,7 +113,7 @@ class _Lowering:
 def _find_lowering(target: Target, stamps_dir: Path | None) -> _Lowering:
     tilelang, tvm_ffi, z3 = (package_folder(name) for name in ("tilelang", "tvm_ffi", "z3"))
     if tilelang is None or tvm_ffi is None or z3 is None:
-        return _Lowering(missing=not_installed("tilelang", "lowering kernels", "pip install 'tkc[build]'"))
+        return _Lowering(missing=not_installed("tilelang", "lowering kernels", "pip install 'tilelang-tkc[build]'"))
     skip = frozenset({"src", "3rdparty/cutlass", "3rdparty/tvm/src", "3rdparty/tvm/include"})
     code = (".py", ".so")
     components: tuple[Component, ...] = (

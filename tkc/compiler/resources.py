@@ -5,12 +5,28 @@ from __future__ import annotations
 import io
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section, SymbolTableSection
+
+BAD_ELF = (
+    ELFError,
+    ConstructError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+"""What pyelftools raises on files that were made to break it: it follows offsets wherever they lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +78,8 @@ def read_cubin(data: bytes) -> CubinInfo:
         elf = ELFFile(io.BytesIO(data))
         _check_is_whole(elf, len(data))
         return CubinInfo(capability, _kernels(elf, capability))
-    except (ELFError, struct.error, IndexError, UnicodeDecodeError) as error:
-        raise ValueError(f"a damaged CUDA device binary: {error}") from error
+    except BAD_ELF as error:
+        raise ValueError(f"a damaged CUDA device binary: {type(error).__name__} {error}".strip()) from error
 
 
 def ptxas_spills(words: str) -> Mapping[str, int]:
@@ -129,6 +145,8 @@ def _attributes(elf: ELFFile) -> dict[tuple[int, str], int]:
 
 
 def _records(section: Section) -> Iterator[tuple[int, bytes]]:
+    if section.compressed or section["sh_type"] == "SHT_NOBITS":  # either may say that it is larger than any memory
+        raise ValueError(f"section {section.name} holds no plain bytes")
     data, position = section.data(), 0
     while position + 4 <= len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, position)

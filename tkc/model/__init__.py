@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tkc._lazy import lazily
-from tkc.model.digest import Digest, canonical
+from tkc.model.digest import Digest, canonical, parse_canonical
 from tkc.model.manifest import FileEntry, Manifest, manifest_of
 from tkc.model.spec import (
     LOADER_ABI,
@@ -62,6 +62,7 @@ __all__ = [
     "canonical",
     "diff_fields",
     "manifest_of",
+    "parse_canonical",
 ]
 
 # What only compiling and proving needs.

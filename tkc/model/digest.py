@@ -13,6 +13,8 @@ from typing import Any, Self
 _HEX = frozenset("0123456789abcdef")
 _PREFIX = "sha256:"
 _FLOAT = "$float"
+MAX_DEPTH = 100
+"""How deep values may be nested that are read back."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,6 +72,52 @@ def canonical(value: Any) -> bytes:
         return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
     except _NoCanonicalForm as error:
         raise TypeError(f"cannot encode value{''.join(reversed(error.path))}: {error.reason}") from None
+
+
+def parse_canonical(data: bytes) -> Any:
+    """Read back what `canonical` wrote: JSON values that can be encoded again, and printed.
+
+    Raises ValueError for anything else, such as JSON with floats as JSON has them, keys that are reserved, halves of
+    characters, or nesting deeper than `MAX_DEPTH`. Spaces and the order of keys are not looked at.
+    """
+    try:
+        value = _READER.decode(data.decode())
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _require_shallow(value)
+    if b'"$' in data:
+        _require_encodable(value)
+    if b"\\ud" in data or b"\\uD" in data:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def _refuse_number(text: str) -> Any:
+    raise ValueError(f"number {text:.40} is not written as tkc writes it")
+
+
+_READER = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number)
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _require_encodable(value: Any) -> None:
+    try:
+        canonical(value)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 class _NoCanonicalForm(Exception):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from tkc.model.digest import Digest, canonical
+from tkc.model.digest import Digest, canonical, parse_canonical
 from tkc.model.stage import Stage
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Manifest:
     def from_bytes(cls, data: bytes) -> Self:
         """Read a manifest. Raises ValueError for anything that `to_bytes` did not write."""
         try:
-            body = json.loads(data)
+            body = parse_canonical(data)
             if body["schema"] != SCHEMA:
                 raise ValueError(f"manifest has schema {body['schema']!r}; expected {SCHEMA!r}")
             manifest = cls(
@@ -89,7 +88,7 @@ class Manifest:
             )
             object.__setattr__(manifest, "written", data)
             return manifest
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a manifest: {type(error).__name__}: {error}") from error
 
 
@@ -115,6 +114,6 @@ def _file_entry(entry: Any) -> FileEntry:
         or "\0" in name
     ):
         raise TypeError(f"file name {name!r} is not a plain name")
-    if type(size) is not int or size < 0:
+    if type(size) is not int or not 0 <= size < 1 << 63:
         raise TypeError(f"size {size!r} is not a number of bytes")
     return FileEntry(name, Digest.parse(entry["digest"]), size)

@@ -331,7 +331,7 @@ def _explaining_toolchain_errors(missing: Missing) -> Iterator[None]:
     except (ToolchainError, ModuleNotFoundError) as error:
         raise ToolchainError(
             f"no artifact for {missing.title} ({'; '.join(missing.reasons)}), and it cannot be compiled here: "
-            f"{error}\nCompiling needs the build extra: pip install 'tkc[build]'. "
+            f"{error}\nCompiling needs the build extra: pip install 'tilelang-tkc[build]'. "
             f"Or build it elsewhere:  {missing.command}"
         ) from error
 

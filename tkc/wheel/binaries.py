@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import io
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
-from tkc.compiler.resources import read_cubin
+from tkc.compiler.resources import BAD_ELF, read_cubin
 from tkc.model import Backend, Target
 
 NEEDED = frozenset(
@@ -86,7 +84,7 @@ def read_library(data: bytes) -> LibraryFacts:
             exported=tuple(name for name, defined, _ in symbols if defined),
             device_binaries=tuple(islice(_embedded(data), MAX_DEVICE_BINARIES + 1)),
         )
-    except (ELFError, struct.error, IndexError, KeyError, UnicodeDecodeError, AssertionError) as error:
+    except BAD_ELF as error:
         raise ValueError(f"not a shared library, or a damaged one: {type(error).__name__} {error}".strip()) from error
 
 

@@ -55,9 +55,16 @@ def layer_title(root: Path) -> str:
 
 
 def _points(distribution: Distribution) -> Iterator[EntryPoint]:
-    text = distribution.read_text("entry_points.txt")
-    if text and STORES_GROUP in text:
-        yield from distribution.entry_points.select(group=STORES_GROUP)
+    try:
+        text = distribution.read_text("entry_points.txt")
+        if text and STORES_GROUP in text:
+            yield from distribution.entry_points.select(group=STORES_GROUP)
+    except (TypeError, ValueError, AttributeError) as error:  # importlib.metadata takes good metadata for granted
+        warnings.warn(
+            f"the entry points of {distribution} cannot be read, so its stores are not used: {error}. Reinstall it",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _store(distribution: Distribution, point: EntryPoint) -> InstalledStore | None:
@@ -81,7 +88,7 @@ def _package_folder(distribution: Distribution, package: str) -> Path | None:
         return beside
     try:
         found = find_spec(package)
-    except (ModuleNotFoundError, ValueError):
+    except (ImportError, ValueError):
         return None
     return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
 

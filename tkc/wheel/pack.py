@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from zipfile import ZIP_DEFLATED, ZipInfo
 
 from wheel.wheelfile import WheelFile
 
+from tkc import __version__
 from tkc.cache import Store
 from tkc.errors import TkcError
 from tkc.model import LOADER_ABI, Host, Manifest, ModelDims, Request, Target
@@ -83,7 +83,7 @@ def contents_of(packing: Packing) -> WheelContents:
         models=model_fields(packing.dims),
         items=tuple(sorted(items, key=lambda item: item.title)),
         toolchain=_one_toolchain([manifest for _, manifest in packing.artifacts]),
-        provenance={"tkc": importlib.metadata.version("tkc"), **packing.provenance},
+        provenance={"tkc": __version__, **packing.provenance},
     )
 
 

@@ -18,14 +18,14 @@ from tkc.model import Component
 def find_cuda(assembler: str, stamps_dir: Path | None) -> DeviceCompiler:
     tilelang = package_folder("tilelang")
     if tilelang is None:
-        return DeviceCompiler(missing=not_installed("tilelang", "device code's headers", "pip install 'tkc[build]'"))
+        return DeviceCompiler(missing=not_installed("tilelang", "device code's headers", "pip install 'tilelang-tkc[build]'"))
     roots = _cuda_roots()
     root = next((root for root in roots.values() if _cuda_lacks(root, assembler) is None), None)
     if root is None:
         looked = "; ".join(f"{place}: no {_cuda_lacks(folder, assembler)}" for place, folder in roots.items())
         return DeviceCompiler(
             missing=f"the CUDA compiler {assembler} is missing, or a part of it. Looked in {looked}. "
-            "Install it: pip install 'tkc[build]' (no system CUDA is needed)"
+            "Install it: pip install 'tilelang-tkc[build]' (no system CUDA is needed)"
         )
     headers, version = root / "include", _cuda_version(root)
     places = (tilelang / "src", tilelang / "3rdparty" / "cutlass" / "include", headers, headers / "cccl")
