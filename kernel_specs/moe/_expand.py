@@ -26,15 +26,17 @@ def expand(
 
     Raises ArgumentError for arguments that do not fit.
     """
-    if x.dim() != 2 or x.stride(1) != 1:
+    shape, places, device = x.shape, token_topk_to_pos.shape, x.device
+    if len(shape) != 2 or x.stride(1) != 1:
         raise ArgumentError(
-            f"x has shape {list(x.shape)} and strides {list(x.stride())}; expected [num_tokens, hidden] with last "
+            f"x has shape {list(shape)} and strides {list(x.stride())}; expected [num_tokens, hidden] with last "
             "stride 1. Call .contiguous()",
             argument="x",
         )
-    if token_topk_to_pos.dim() != 2 or token_topk_to_pos.shape[0] != x.shape[0]:
+    num_tokens, hidden = shape
+    if len(places) != 2 or places[0] != num_tokens:
         raise ArgumentError(
-            f"token_topk_to_pos has shape {list(token_topk_to_pos.shape)}; expected [{x.shape[0]}, num_topk]",
+            f"token_topk_to_pos has shape {list(places)}; expected [{num_tokens}, num_topk]",
             argument="token_topk_to_pos",
         )
     if pos_to_expert.dim() != 1:
@@ -44,16 +46,12 @@ def expand(
     num_positions = pos_to_expert.shape[0]
     if checked_mode():
         check_range("token_topk_to_pos", token_topk_to_pos, -1, num_positions)
-    out = x.new_empty(num_positions, x.shape[1])
-    if num_positions and x.shape[1]:
-        nothing = _nothing(x.device)
-        _KERNELS[x.device, get_pdl()](
-            x.view(torch.uint8),
-            nothing if sf is None else sf,
-            token_topk_to_pos,
-            pos_to_expert,
-            out.view(torch.uint8),
-            nothing if out_sf is None else out_sf,
+    out = x.new_empty(num_positions, hidden)
+    if num_positions and hidden:
+        if sf is None or out_sf is None:
+            sf = out_sf = _nothing(device)
+        _KERNELS[device, get_pdl()](
+            x.view(torch.uint8), sf, token_topk_to_pos, pos_to_expert, out.view(torch.uint8), out_sf
         )
     return out
 

@@ -37,15 +37,21 @@ def expand_to_fused_with_sf(
     """
     data, sf = x
     _check_sf(data, sf, num_per_channels, use_tma_aligned_col_major_sf)
-    num_positions = pos_to_expert.numel()
+    num_positions, num_sf = pos_to_expert.numel(), sf.shape[1]
     if use_tma_aligned_col_major_sf:
-        rows = -(-num_positions // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
-        out_sf = sf.new_empty(sf.shape[1], rows)[:, :num_positions].T
+        out_sf = _by_columns(sf, num_positions, num_sf)
     else:
-        out_sf = sf.new_empty(num_positions, sf.shape[1])
+        out_sf = sf.new_empty(num_positions, num_sf)
     words, out_words = (sf, out_sf) if sf.dtype is torch.int32 else (sf.view(torch.int32), out_sf.view(torch.int32))
     out = expand(data, token_topk_to_pos, pos_to_expert, words, out_words)
     return out, out_sf
+
+
+def _by_columns(sf: torch.Tensor, num_positions: int, num_sf: int) -> torch.Tensor:
+    """Room for the scale factors, those of a channel together; the padding after the last belongs to the storage."""
+    rows = -(-num_positions // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
+    padded = sf.new_empty_strided((rows, num_sf), (1, rows))
+    return padded if rows == num_positions else padded[:num_positions]
 
 
 def _check_sf(data: torch.Tensor, sf: torch.Tensor, num_per_channels: int, by_columns: bool) -> None:

@@ -58,17 +58,25 @@ def reduce_fused(
             f"token_topk_to_pos has shape {list(token_topk_to_pos.shape)}; expected [num_tokens, num_topk]",
             argument="token_topk_to_pos",
         )
+    num_positions, hidden = data.shape
     num_tokens, num_topk = token_topk_to_pos.shape
-    _check_factors(topk_weights, x_sf, sf, data.shape[0], num_tokens, num_topk)
-    _check_format(fp8_format, sf)
+    if topk_weights is not None:
+        check_shape("topk_weights", topk_weights, num_tokens, num_topk)
+    if x_sf is not None and x_sf.shape != (num_positions,):
+        raise ArgumentError(
+            f"the scale factors of x have shape {list(x_sf.shape)}; expected {[num_positions]}", argument="x"
+        )
+    if fp8_format or sf is not None:
+        _check_format(fp8_format, sf, num_tokens)
     if checked_mode():
-        check_range("token_topk_to_pos", token_topk_to_pos, -1, data.shape[0])
+        check_range("token_topk_to_pos", token_topk_to_pos, -1, num_positions)
     to_e4m3 = bool(fp8_format) or dtype == "float8_e4m3fn"
     if out is None:
-        out = data.new_empty(num_tokens, data.shape[1], dtype=torch.float8_e4m3fn if to_e4m3 else data.dtype)
-    if num_tokens and data.shape[1]:
-        no_vector, no_matrix = _absent(data.device)
-        _KERNELS[data.device, get_pdl(), dtype, to_e4m3](
+        out = data.new_empty(num_tokens, hidden, dtype=torch.float8_e4m3fn if to_e4m3 else None)
+    if num_tokens and hidden:
+        device = data.device
+        no_vector, no_matrix = _absent(device)
+        _KERNELS[device, get_pdl(), dtype, to_e4m3](
             data,
             no_vector if x_sf is None else x_sf,
             no_matrix if topk_weights is None else topk_weights,
@@ -79,29 +87,14 @@ def reduce_fused(
     return out
 
 
-def _check_factors(
-    topk_weights: torch.Tensor | None,
-    x_sf: torch.Tensor | None,
-    sf: torch.Tensor | None,
-    num_positions: int,
-    num_tokens: int,
-    num_topk: int,
-) -> None:
-    if topk_weights is not None:
-        check_shape("topk_weights", topk_weights, num_tokens, num_topk)
-    if x_sf is not None and x_sf.shape != (num_positions,):
-        raise ArgumentError(
-            f"the scale factors of x have shape {list(x_sf.shape)}; expected {[num_positions]}", argument="x"
-        )
-    if sf is not None and sf.shape not in {(1,), (num_tokens,)}:
-        raise ArgumentError(f"sf has shape {list(sf.shape)}; expected [1] or {[num_tokens]}", argument="sf")
-
-
-def _check_format(fp8_format: str, sf: torch.Tensor | None) -> None:
+def _check_format(fp8_format: str, sf: torch.Tensor | None, num_tokens: int) -> None:
     if fp8_format not in _FORMATS:
         raise ArgumentError(unknown_name("fp8_format", str(fp8_format), _FORMATS), argument="fp8_format")
-    if sf is not None and not fp8_format:
-        raise ArgumentError("sf is given without fp8_format; it scales results in e4m3 alone", argument="sf")
+    if sf is not None:
+        if not fp8_format:
+            raise ArgumentError("sf is given without fp8_format; it scales results in e4m3 alone", argument="sf")
+        if sf.shape not in {(1,), (num_tokens,)}:
+            raise ArgumentError(f"sf has shape {list(sf.shape)}; expected [1] or {[num_tokens]}", argument="sf")
 
 
 @functools.cache

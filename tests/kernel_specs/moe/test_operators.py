@@ -98,6 +98,17 @@ def test_laying_out_and_summing_up_is_what_the_references_say(num_tokens: int) -
     assert torch.equal(moe.reduce_fused(x, weights, positions), reference.reduce_fused(x, weights, positions))
 
 
+@pytest.mark.parametrize("num_positions", [13, 16])
+def test_columns_of_scale_factors_begin_at_16_bytes_and_own_their_padding(num_positions: int) -> None:
+    """A tensor map over whole columns must not read past the storage."""
+    data, sf = torch.zeros(2, 256).to(torch.float8_e4m3fn), torch.rand(2, 2)
+    positions, experts = torch.tensor([[0], [12]]).int(), torch.zeros(num_positions).int()
+    out_sf = moe.expand_to_fused_with_sf((data, sf), 128, positions, experts, True)[1]
+    assert out_sf.shape == (num_positions, 2) and out_sf.stride() == (1, 16)
+    assert out_sf.untyped_storage().nbytes() == 16 * 2 * 4
+    assert torch.equal(out_sf[[0, 12]], sf)
+
+
 def test_counting_operators_are_what_the_references_say() -> None:
     topk_idx = torch.randint(-1, 20, (700, 7), generator=torch.Generator().manual_seed(9))
     assert torch.equal(moe.group_count(topk_idx, 20), reference.group_count(topk_idx.flatten(), 20))
