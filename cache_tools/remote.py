@@ -264,13 +264,13 @@ class Remote:
             from fsspec.core import url_to_fs
         except ModuleNotFoundError as error:
             raise StoreError(
-                f"{self.address} is a remote, which needs fsspec. Install it: pip install 'tkc[remote]'"
+                f"{self.address} is a remote, which needs fsspec. Install it: pip install 'tilelang-tkc[remote]'"
             ) from error
         try:
             system, root = url_to_fs(self.address, skip_instance_cache=True, **_options(self.address))
         except (ImportError, ValueError) as error:
             raise StoreError(
-                f"{self.address} cannot be opened: {error}. S3 and HTTP need: pip install 'tkc[remote]'"
+                f"{self.address} cannot be opened: {error}. S3 and HTTP need: pip install 'tilelang-tkc[remote]'"
             ) from error
         return system, str(root).rstrip("/")
 

@@ -92,5 +92,7 @@ def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError as error:
-        raise StoreError("signing needs the cryptography package. Install it: pip install 'tkc[sign]'") from error
+        raise StoreError(
+            "signing needs the cryptography package. Install it: pip install 'tilelang-tkc[sign]'"
+        ) from error
     return ed25519

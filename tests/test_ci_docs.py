@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,23 @@ from tkc.cli import cli
 from tkc.model import HOST_NAMES, TARGET_NAMES, Host
 
 WORKFLOW, DOCKERFILE = ROOT / "docs" / "ci" / "wheels.yml", ROOT / "docs" / "ci" / "Dockerfile"
+CODE_AND_PAGES = ("tkc", "cache_tools", "kernel_specs", "docs", "examples")
 TOOLS = Path(sys.executable).parent
+
+
+def test_every_extra_that_a_message_or_page_names_is_one_of_this_distribution() -> None:
+    """What is called tkc on an index is somebody else's: nobody may be told to install that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = [*ROOT.glob("*.md"), *(path for folder in CODE_AND_PAGES for path in (ROOT / folder).rglob("*.*"))]
+    named = {
+        (path.relative_to(ROOT).as_posix(), name, extra)
+        for path in files
+        if path.suffix in {".py", ".md", ".yml"}
+        for name, extra in re.findall(r"\b([\w-]*tkc)\[([a-z]+)\]", path.read_text())
+    }
+    assert len(named) > 5
+    known = {(project["name"], extra) for extra in project["optional-dependencies"]}
+    assert {one for one in named if one[1:] not in known} == set()
 
 
 def _lint(tool: str, path: Path) -> None:

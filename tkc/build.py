@@ -7,7 +7,6 @@ source never reaches the device compiler again.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from tkc import __version__
 from tkc.cache import Hit, Miss, Store
 from tkc.compiler import (
     CompileOptions,

@@ -159,7 +159,7 @@ def test_machine_that_cannot_compile_says_how_to_get_what_is_missing(
     monkeypatch.setitem(sys.modules, "tkc.build", None)
     with pytest.raises(ToolchainError) as caught:
         load_kernel(maker.entry.spec, spec4, CPU, {"columns": 4})
-    assert "pip install 'tkc[build]'" in str(caught.value)
+    assert "pip install 'tilelang-tkc[build]'" in str(caught.value)
     assert "tkc build demo.scale columns=4 --target cpu" in str(caught.value)
 
 

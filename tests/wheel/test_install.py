@@ -53,7 +53,7 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("distribution")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*command, "--wheel-dir", str(folder), str(ROOT)], check=True)
-    (path,) = folder.glob("tkc-*.whl")
+    (path,) = folder.glob("tilelang_tkc-*.whl")
     return path
 
 

@@ -22,7 +22,7 @@ class _LazyGroup(click.Group):
         self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._modules)
+        return [*self._modules]  # `list` is a module of this package, once it is imported
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._modules:

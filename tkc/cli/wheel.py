@@ -98,7 +98,9 @@ def _require_library() -> None:
     try:
         import wheel.wheelfile  # noqa: F401
     except ModuleNotFoundError as error:
-        raise TkcError(f"`tkc wheel` needs {error.name}, which is not installed: pip install 'tilelang-tkc[wheel]'") from error
+        raise TkcError(
+            f"`tkc wheel` needs {error.name}, which is not installed: pip install 'tilelang-tkc[wheel]'"
+        ) from error
 
 
 def _make(

@@ -18,7 +18,8 @@ from tkc.model import Component
 def find_cuda(assembler: str, stamps_dir: Path | None) -> DeviceCompiler:
     tilelang = package_folder("tilelang")
     if tilelang is None:
-        return DeviceCompiler(missing=not_installed("tilelang", "device code's headers", "pip install 'tilelang-tkc[build]'"))
+        install = "pip install 'tilelang-tkc[build]'"
+        return DeviceCompiler(missing=not_installed("tilelang", "device code's headers", install))
     roots = _cuda_roots()
     root = next((root for root in roots.values() if _cuda_lacks(root, assembler) is None), None)
     if root is None:

@@ -36,7 +36,8 @@ def find_host_compiler(host: Host, stamps_dir: Path | None) -> HostCompiler:
         return HostCompiler((gcc, *_ARCH_FLAGS[host.arch]), includes, (*components, _gcc_component(gcc, stamps_dir)))
     return HostCompiler(
         missing=f"no C compiler for host {host}. Looked for: Python package ziglang, which compiles for every host; "
-        f"cc and gcc on PATH, which compile for {Host.this_machine()} alone. Install one: pip install 'tilelang-tkc[build]'"
+        f"cc and gcc on PATH, which compile for {Host.this_machine()} alone. "
+        "Install one: pip install 'tilelang-tkc[build]'"
     )
 
 
