@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -154,15 +154,10 @@ def build(
     A failed compile is an outcome, not an exception, and does not stop the others. Raises StoreError
     if the store cannot be written at all.
     """
-    missing = []
-    if upstream is not None and not lower_only:
-        _fetch(plan, store, upstream)
-    for item in plan:
-        found = store.lookup(_wanted(item, store, lower_only=lower_only).key)
-        if isinstance(found, Hit):
-            yield _hit(item, found.manifest, store, lower_only=lower_only)
-        else:
-            missing.append(item)
+    missing = yield from _hits(plan, store, lower_only=lower_only)
+    if missing and upstream is not None and not lower_only:
+        _fetch(missing, store, upstream)
+        missing = yield from _hits(missing, store)
     if missing:
         store.require_writable()
         yield from _build_missing(missing, store, jobs or os.cpu_count() or 1, timeout_s, lower_only, on_event)
@@ -175,12 +170,24 @@ class ActionSource(Protocol):
         """Copy the artifact of an action into a writable store, verified; or say why there is none; never raises."""
 
 
-def _fetch(plan: Sequence[Planned], store: Store, upstream: ActionSource) -> None:
-    missing = [item for item in plan if not store.lookup(item.action.key)]
-    if missing:
-        store.require_writable()
-        with ThreadPoolExecutor(FETCHES, thread_name_prefix="tkc-fetch") as pool:
-            list(pool.map(lambda item: upstream.fetch_action(item.action.key, item.request.key, store), missing))
+def _hits(
+    plan: Sequence[Planned], store: Store, *, lower_only: bool = False
+) -> Generator[Outcome, None, list[Planned]]:
+    """Yield what the store has; return the rest."""
+    missing = []
+    for item in plan:
+        found = store.lookup(_wanted(item, store, lower_only=lower_only).key)
+        if isinstance(found, Hit):
+            yield _hit(item, found.manifest, store, lower_only=lower_only)
+        else:
+            missing.append(item)
+    return missing
+
+
+def _fetch(missing: Sequence[Planned], store: Store, upstream: ActionSource) -> None:
+    store.require_writable()
+    with ThreadPoolExecutor(FETCHES, thread_name_prefix="tkc-fetch") as pool:
+        list(pool.map(lambda item: upstream.fetch_action(item.action.key, item.request.key, store), missing))
 
 
 def compile_one(unit: Unit, store: Store, *, announce: Callable[[str], None] | None = None) -> Hit:
