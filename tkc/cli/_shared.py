@@ -105,6 +105,11 @@ def dims_of(grid: str | None, model: Path | None) -> tuple[ModelDims, ...]:
     return (load_model(model),) if model else load_grid(grid or DEFAULT_GRID)
 
 
+def grid_name(grid: str | None, model: Path | None) -> str:
+    """What that selection is called: the grid's name, or the configuration file's."""
+    return model.name if model else grid or DEFAULT_GRID
+
+
 def targets_or_default(targets: Sequence[Target]) -> tuple[Target, ...]:
     """The targets given, without repeats, or this machine's."""
     from tkc.hardware import default_target

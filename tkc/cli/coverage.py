@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tkc.cli._shared import (
-    DEFAULT_GRID,
     dims_of,
+    grid_name,
     grid_option,
     host_option,
     json_option,
@@ -71,10 +71,10 @@ def coverage(
     if installed and wheel:
         raise click.UsageError("give --installed or --wheel, not both")
     chosen = targets_or_default([target] if target else [])[0]
-    name = model.name if model else grid or DEFAULT_GRID
+    where = host or Host.this_machine()
     with _answers(installed=installed, wheel=wheel) as holds:
         found = cover(
-            dims_of(grid, model), chosen, host or Host.this_machine(), grid=name, holds=holds, first_only=not every
+            dims_of(grid, model), chosen, where, grid=grid_name(grid, model), holds=holds, first_only=not every
         )
     certificate = found.certificate()
     if output is not None:

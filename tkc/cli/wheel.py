@@ -12,8 +12,8 @@ import click
 
 from tkc import __version__
 from tkc.cli._shared import (
-    DEFAULT_GRID,
     dims_of,
+    grid_name,
     grid_option,
     host_option,
     json_option,
@@ -130,7 +130,7 @@ def _make(
         target=target,
         host=host,
         version=version,
-        grid=model.name if model else grid or DEFAULT_GRID,
+        grid=grid_name(grid, model),
         specs=names,
         dims=dims_of(grid, model),
         artifacts=[(one.planned.request, one.manifest) for one in outcomes if one.manifest],
