@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import re
 import tarfile
 import zlib
@@ -29,7 +28,7 @@ from cache_tools.selection import Selection
 from tkc.cache import Miss, RefEntry, Signature, Store, Verifier
 from tkc.cache.sealed import seal, unseal
 from tkc.errors import StoreDamagedError, TkcError
-from tkc.model import Digest, Manifest, canonical
+from tkc.model import Digest, Manifest, canonical, parse_canonical
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 4 * 1024 * 1024
@@ -167,11 +166,11 @@ def _read_list(file: IO[bytes], path: Path, max_bytes: int) -> list[tuple[str, D
     """The members that the bundle announces. Refuses more than `max_bytes`, and names that are not ours."""
     data = _read_member(file, _LIST, None)
     try:
-        body = json.loads(unseal(data))
+        body = parse_canonical(unseal(data))
         if body["schema"] != _SCHEMA:
             raise _RefusedError(f"its schema is {body['schema']!r}; this tkc reads {_SCHEMA!r}")
         members = [_member(entry) for entry in body["members"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _RefusedError(f"its list cannot be read: {error}") from error
     total = sum(size for _, _, size in members)
     if total > max_bytes:

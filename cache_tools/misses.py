@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,9 @@ class Wanted:
 
     @property
     def command(self) -> str:
-        """The command that builds it."""
+        """The command that builds it, quoted for a shell: a log may come from anywhere."""
         pairs = (f"{name}={_word(value)}" for name, value in self.specialization.items())
-        return " ".join(("tkc build", self.spec, *pairs, "--target", self.target, "--host", self.host))
+        return shlex.join(("tkc", "build", self.spec, *pairs, "--target", self.target, "--host", self.host))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _wanted(miss: LoggedMiss) -> Wanted | None:
         host,
         miss.count,
         miss.last_s,
-        float(cost) * miss.count if isinstance(cost, int) else 0.0,
+        float(cost) * miss.count if isinstance(cost, int) and abs(cost) < 1 << 63 else 0.0,
         tuple(map(str, reasons)) if isinstance(reasons, list) else (),
         (f"{entry.get('machine') or 'unknown'} ({entry.get('device') or 'unknown'})",),
     )

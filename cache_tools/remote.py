@@ -8,7 +8,6 @@ read from it: a ref, a manifest and blobs are asked for by name. `push` also wri
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -24,7 +23,7 @@ from tkc.cache.layout import Layout, digest_in_name
 from tkc.cache.sealed import seal, unseal
 from tkc.config import Settings
 from tkc.errors import StoreDamagedError, StoreError
-from tkc.model import Digest, Manifest, canonical
+from tkc.model import Digest, Manifest, canonical, parse_canonical
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """What a cut connection costs at most: a blob is read in pieces, and each piece is asked for again."""
@@ -126,7 +125,7 @@ class Remote:
         """What the index names. Raises StoreError if there is no index and the remote cannot be listed."""
         data = self._read(_INDEX, None)
         if data is not None:
-            return _parse_index(data, str(self))
+            return parse_index(data, str(self))
         if not self._can_list:
             raise StoreError(
                 f"{self} has no index ({_INDEX}), and it cannot be asked what it holds. `tkc cache push` writes one"
@@ -226,7 +225,7 @@ class Remote:
     def _indexed(self) -> list[RefEntry]:
         data = self._read(_INDEX, None)
         with suppress(StoreDamagedError):
-            return _parse_index(data, str(self)) if data is not None else []
+            return parse_index(data, str(self)) if data is not None else []
         return []
 
     def _try(self, act: Callable[[], T]) -> T:
@@ -317,16 +316,17 @@ def index_bytes(refs: Iterable[RefEntry]) -> bytes:
     return seal(canonical({"schema": _INDEX_SCHEMA, "refs": entries}))
 
 
-def _parse_index(data: bytes, where: str) -> list[RefEntry]:
+def parse_index(data: bytes, where: str) -> list[RefEntry]:
+    """The refs in an index. Raises StoreDamagedError for anything that `index_bytes` did not write."""
     try:
-        body = json.loads(unseal(data))
+        body = parse_canonical(unseal(data))
         if body["schema"] != _INDEX_SCHEMA:
             raise ValueError(f"it has schema {body['schema']!r}; this tkc reads {_INDEX_SCHEMA!r}")
         return [
             RefEntry(Digest.parse(one["request"]), Digest.parse(one["key"]), dict(one["fields"]))
             for one in body["refs"]
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamagedError(f"{where}: the index is damaged: {error}. `tkc cache push` writes it anew") from error
 
 
