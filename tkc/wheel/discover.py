@@ -42,9 +42,8 @@ def installed_stores(path: list[str] | None = None) -> tuple[InstalledStore, ...
     """
     found: dict[Path, InstalledStore] = {}
     for distribution in distributions() if path is None else distributions(path=path):
-        for point in _points(distribution):
-            if store := _store(distribution, point):
-                found.setdefault(store.folder, store)
+        for store in _stores_of(distribution):
+            found.setdefault(store.folder, store)
     return tuple(_newest_first(found.values()) if len(found) > 1 else found.values())
 
 
@@ -54,17 +53,24 @@ def layer_title(root: Path) -> str:
     return f"{wheels[root]} ({root})" if root in wheels else str(root)
 
 
-def _points(distribution: Distribution) -> Iterator[EntryPoint]:
+def _stores_of(distribution: Distribution) -> list[InstalledStore]:
+    """What one distribution brings. Nobody's damaged metadata may stop a load: it is a warning, and brings nothing."""
     try:
-        text = distribution.read_text("entry_points.txt")
-        if text and STORES_GROUP in text:
-            yield from distribution.entry_points.select(group=STORES_GROUP)
-    except (TypeError, ValueError, AttributeError) as error:  # importlib.metadata takes good metadata for granted
+        return [store for point in _points(distribution) if (store := _store(distribution, point))]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # importlib.metadata expects good metadata
         warnings.warn(
-            f"the entry points of {distribution} cannot be read, so its stores are not used: {error}. Reinstall it",
+            f"a distribution whose entry points name {STORES_GROUP!r} has metadata that cannot be read: {error} "
+            f"({distribution.locate_file('')}). Reinstall it",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
+        return []
+
+
+def _points(distribution: Distribution) -> Iterator[EntryPoint]:
+    text = distribution.read_text("entry_points.txt")
+    if text and STORES_GROUP in text:
+        yield from distribution.entry_points.select(group=STORES_GROUP)
 
 
 def _store(distribution: Distribution, point: EntryPoint) -> InstalledStore | None:
