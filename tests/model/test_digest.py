@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tkc.model import Digest, canonical
+from tkc.model import Digest, canonical, parse_canonical
+from tkc.model.digest import MAX_DEPTH
 
 KEYS = st.text().filter(lambda key: not key.startswith("$"))
 PLAIN = st.recursive(
@@ -80,3 +81,38 @@ def _typed(value: object) -> object:
     if isinstance(value, dict):
         return {key: _typed(item) for key, item in value.items()}
     return type(value).__name__, repr(value)
+
+
+@given(st.dictionaries(KEYS, PLAIN, max_size=5).filter(lambda value: _printable(value)))
+def test_what_was_encoded_is_read_back_and_encodes_the_same(value: dict[str, object]) -> None:
+    assert canonical(parse_canonical(canonical(value))) == canonical(value)
+
+
+def _printable(value: object) -> bool:
+    try:
+        return bool(json.dumps(value, ensure_ascii=False).encode()) or True
+    except UnicodeEncodeError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0.5", "-0.0", "1e3", "Infinity", "NaN", '{"a": [1.0]}'),
+        *('{"$float": "1"}', '{"$float": 1}', '{"$other": 1}', '{"a": {"$float": "0x1.0p+0", "b": 1}}'),
+        *('"\\ud800"', '{"a": "\\uDfff"}', "\ufeff{}", "{", ""),
+        "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1),
+        '{"a":' * 500 + "1" + "}" * 500,
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:24],
+)
+def test_what_could_not_be_encoded_again_is_not_read(text: str) -> None:
+    """A record that reads and does not write broke import, pull and the sum of misses, later and elsewhere."""
+    with pytest.raises(ValueError):
+        parse_canonical(text.encode())
+
+
+def test_nesting_that_is_allowed_can_be_written() -> None:
+    text = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    assert canonical(parse_canonical(text)) == text

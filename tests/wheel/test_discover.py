@@ -133,3 +133,25 @@ def test_discovery_imports_none_of_the_packages(tmp_path: Path, monkeypatch: pyt
     announce(tmp_path, "loud_kernels", "tkc.stores", "loud_kernels")
     assert len(installed_stores([str(tmp_path)])) == 1
     assert "loud_kernels" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("entry_points.txt", b"[tkc.stores]\nno value here\n"),
+        ("entry_points.txt", b"[tkc.stores]\nodd = .relative:store\n"),
+        ("entry_points.txt", b"[tkc.stores]\nodd = \n"),
+        ("entry_points.txt", b"[tkc.stores]\n\xff\xfe = \x00\n"),
+        ("METADATA", b"Name: \xff\xfe\n"),
+    ],
+    ids=range(5),
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_damaged_metadata_of_one_package_hides_no_other_and_stops_no_load(
+    tmp_path: Path, file: str, data: bytes
+) -> None:
+    for package in ("bad_kernels", "good_kernels"):
+        (tmp_path / package).mkdir()
+        announce(tmp_path, package, "tkc.stores", package)
+    (tmp_path / "bad_kernels-1.0.dist-info" / file).write_bytes(data)
+    assert "good_kernels" in [store.distribution for store in installed_stores([str(tmp_path)])]

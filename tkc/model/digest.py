@@ -86,9 +86,9 @@ def parse_canonical(data: bytes) -> Any:
         raise ValueError(_TOO_DEEP) from None
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _require_shallow(value)
-    if b'"$' in data:
+    if b"$" in data:
         _require_encodable(value)
-    if b"\\ud" in data or b"\\uD" in data:
+    if b"\\" in data:
         json.dumps(value, ensure_ascii=False).encode()
     return value
 

@@ -25,6 +25,8 @@ from tkc.wheel.reading import unpacked
 DEFAULT_MAX_BYTES = 20_000_000
 """What a wheel may weigh unless told otherwise."""
 
+MAX_DOCSTRING_BYTES = 10_000
+
 CHECKS = ("archive", "tags", "files", "metadata", "store", "manifest", "binaries", "paths", "reachable", "size")
 """What is looked at, in this order."""
 
@@ -86,8 +88,11 @@ def audit(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, catalog: Catalog | 
         problems.append(Problem("manifest", MANIFEST, str(error)))
     else:
         inside = _Inside(name, members, contents, target)
-        with unpacked(name, members) as store:
-            problems += inside.problems(store, catalog or load_catalog())
+        try:
+            with unpacked(name, members) as store:
+                problems += inside.problems(store, catalog or load_catalog())
+        except HostileWheelError as error:
+            problems.append(Problem("archive", path.name, str(error)))
     if size_bytes > max_bytes:
         problems.append(Problem("size", path.name, f"weighs {size_bytes} bytes; the budget is {max_bytes}"))
     return Audit(path, size_bytes, contents, tuple(problems))
@@ -114,9 +119,11 @@ def _file_problems(name: WheelName, members: Mapping[str, bytes]) -> Iterator[Pr
 
 
 def _is_only_a_docstring(data: bytes) -> bool:
+    if len(data) > MAX_DOCSTRING_BYTES:
+        return False
     try:
         body = ast.parse(data).body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: the parser's own stack
         return False
     return len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
 
@@ -138,7 +145,7 @@ def _metadata_problems(name: WheelName, members: Mapping[str, bytes]) -> Iterato
     yield from _entry_point_problems(name, file("entry_points.txt"))
     try:
         kind = json.loads(file(f"sboms/{SBOM}"))["bomFormat"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         kind = None
     if kind != "CycloneDX":
         yield Problem("metadata", f"sboms/{SBOM}", "is no CycloneDX bill of materials")

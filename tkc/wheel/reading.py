@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from tkc.cache import Store
 from tkc.errors import TkcError
-from tkc.wheel.archive import read_wheel
+from tkc.wheel.archive import HostileWheelError, read_wheel
 from tkc.wheel.names import STORE, WheelName
 
 
@@ -33,12 +34,26 @@ def open_store(path: Path) -> Iterator[Store]:
 
 @contextmanager
 def unpacked(name: WheelName, members: Mapping[str, bytes]) -> Iterator[Store]:
-    """Give the store among a wheel's members, in a temporary folder."""
+    """Give the store among a wheel's members, in a temporary folder.
+
+    Raises HostileWheelError for a name that cannot be a file's there: too long, or below another file.
+    """
     prefix = f"{name.package}/{STORE}/"
     with tempfile.TemporaryDirectory(prefix="tkc-wheel-") as folder:
         for member, data in members.items():
             if member.startswith(prefix):
-                path = Path(folder, member.removeprefix(prefix))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+                _write(Path(folder, member.removeprefix(prefix)), data)
         yield Store(Path(folder), trusted=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        if error.errno in _NO_NAME:
+            raise HostileWheelError(f"member {path.name:.60} cannot be unpacked: {error.strerror}") from error
+        raise TkcError(f"a wheel cannot be unpacked to {path.parent}: {error.strerror or error}") from error
+
+
+_NO_NAME = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EINVAL, errno.EILSEQ})
