@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import warnings
 import zipfile
@@ -70,6 +72,27 @@ def test_the_newest_version_that_has_an_artifact_serves(
         "moe.normalize_weight": new / "tkc_kernels_cpu" / "store",
         "transpose.batched_transpose": old / "tkc_kernels_cpu" / "store",
     }
+
+
+@pytest.mark.level1
+def test_doctor_and_explain_say_which_of_two_versions_serves_and_why_the_newer_does_not(
+    two_versions: list[Path],
+) -> None:
+    old, new = (site / "tkc_kernels_cpu" / "store" for site in two_versions)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, two_versions))}
+
+    def tkc(*arguments: str) -> str:
+        command = [sys.executable, "-m", "tkc", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    listed = [line.split()[2:4] for line in tkc("doctor").splitlines() if line.startswith("ok      wheel ")]
+    assert listed == [["tkc-kernels-cpu", "1.10"], ["tkc-kernels-cpu", "1.9"]]
+    told = tkc("explain", "transpose.batched_transpose", "size_bytes=4", "--target", "cpu")
+    assert f"passed over {new}: ref " in told
+    assert f"hit in wheel tkc-kernels-cpu 1.9 ({old})" in told
+    assert f"hit in wheel tkc-kernels-cpu 1.10 ({new})" in tkc(
+        "explain", "moe.normalize_weight", "num_topk=8", "--target", "cpu"
+    )
 
 
 def test_a_wheel_for_another_target_and_another_packages_store_stand_beside(

@@ -130,15 +130,45 @@ def test_model_dimensions_come_back_as_they_were_packed(wheel: Path, cpu_store: 
     assert all(isinstance(one, ModelDims) for one in contents.dims())
 
 
+_BISHENG = """#!/bin/sh
+[ "$1" = --version ] && { echo "bisheng stand-in 9.1"; exit; }
+for last; do :; done
+echo "made by ${0##*/}" > "$last"
+"""
+
+
+@pytest.mark.level1
+def test_a_wheel_for_ascend_is_lowered_linked_packed_and_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is ours of it; what CANN's compiler writes is a stand-in's here."""
+    for name in ("bisheng", "ld.lld"):
+        program = tmp_path / "cann" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(_BISHENG)
+        program.chmod(0o755)
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "cann"))
+    command = [sys.executable, "-m", "tkc", "wheel", "transpose", "--target", "ascend950", "--grid", "smoke", "--json"]
+    done = subprocess.run([*command, "--output", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["problems"] == []
+    assert told["contents"]["target"] == "ascend950"
+    assert Path(told["wheel"]).name.startswith("tkc_kernels_ascend950-")
+    items = json.loads(member(Path(told["wheel"]), "manifest.json"))["artifacts"]
+    assert {kernel["arch"] for item in items for kernel in item["kernels"]} == {"dav-3510"}
+
+
 @pytest.mark.level2
-def test_two_clones_of_one_commit_give_the_same_wheel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["cpu", "sm90", "sm100"])
+def test_two_clones_of_one_commit_give_the_same_wheel(target: str, tmp_path: Path) -> None:
     """Cloned, compiled from nothing and packed in two folders, with two stores."""
     wheels = []
     for name in ("a", "another-folder"):
         clone = tmp_path / name
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
         env = {**os.environ, "TKC_CACHE_DIR": str(tmp_path / f"store-{name}"), "PYTHONPATH": str(clone)}
-        command = [sys.executable, "-m", "tkc", "wheel", "transpose", "--target", "cpu", "--grid", "smoke"]
+        command = [sys.executable, "-m", "tkc", "wheel", "transpose", "--target", target, "--grid", "smoke"]
         subprocess.run([*command, "--output", "out"], cwd=clone, env=env, check=True)
         wheels += sorted((clone / "out").iterdir())
     first, second = wheels
