@@ -175,6 +175,24 @@ def cpu_library(wheel: Path) -> bytes:
         return min((archive.read(name) for name in archive.namelist() if "/blobs-v1/" in name), key=len)
 
 
+@pytest.mark.parametrize("value", [None, "x", -1, 10**30, ["a"], [None], {"a": 1}, True], ids=str)
+def test_dimensions_that_no_model_has_are_a_problem(
+    wheel: Path, tmp_path: Path, catalog: Catalog, value: object
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = "tkc_kernels_cpu/manifest.json"
+    for field in ("name", "hidden", "num_topk", "intermediate", "quant", "engram", "unheard_of"):
+        body = json.loads(members[name])
+        body["models"][0][field] = value
+        path = tmp_path / wheel.name
+        text = json.dumps(body, indent=1, sort_keys=True) + "\n"
+        path.write_bytes(zipped(members | {name: text.encode()}, RECORD))
+        found = [one for one in audit(path, catalog=catalog).problems if "model dimensions" in one.what]
+        fits = (field, value) in (("name", "x"), ("engram", True))
+        assert bool(found) is not (fits or (field == "quant" and value == ["a"])), field
+
+
 # Anything at all
 
 

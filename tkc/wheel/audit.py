@@ -244,12 +244,12 @@ class _Reach:
         try:
             entry = self.catalog.find(item.fields["spec"])
             source = entry.source_digest(self.target.backend)
-        except SpecError as error:
+            if item.fields.get("source") != str(source):
+                return "source changed: it was built from other source files than the kernels here have"
+            if item.request not in self._requests(entry.spec, source):
+                return f"no call of {', '.join(one.name for one in self.dims)} leads to it"
+        except (SpecError, ValueError) as error:
             return str(error)
-        if item.fields.get("source") != str(source):
-            return "source changed: it was built from other source files than the kernels here have"
-        if item.request not in self._requests(entry.spec, source):
-            return f"no call of {', '.join(one.name for one in self.dims)} leads to it"
         return None
 
     def _requests(self, spec: KernelSpec, source: Digest) -> frozenset[Digest]:

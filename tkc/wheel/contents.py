@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from tkc.model import Digest, Manifest, ModelDims, canonical
 
@@ -135,7 +135,17 @@ def model_fields(dims: Iterable[ModelDims]) -> tuple[Mapping[str, Any], ...]:
 
 def _dims(model: Mapping[str, Any]) -> ModelDims:
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in model.items()}
-    return ModelDims(**values)
+    dims, kinds = ModelDims(**values), get_type_hints(ModelDims)
+    for name, value in asdict(dims).items():
+        if not _is_of(kinds[name], value):
+            raise TypeError(f"{name} is {value!r:.60}")
+    return dims
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and all(_is_of(get_args(kind)[0], item) for item in value)
+    return type(value) is kind and (kind is not int or 0 <= value < 1 << 31)
 
 
 def _item_body(item: Item) -> dict[str, Any]:
