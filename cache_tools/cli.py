@@ -167,7 +167,8 @@ def gc_(grace: float | None, root: Path | None, dry_run: bool, as_json: bool) ->
         click.echo(
             f"{found.manifests} manifests and {found.blobs} blobs {_done('delete', dry_run)}, "
             f"{size_text(found.freed_bytes)}; {found.waiting_blobs} blobs ({size_text(found.waiting_bytes)}) wait for "
-            f"the end of their grace period; {found.leftovers} leftovers of killed builds removed"
+            f"the end of their grace period; {found.leftovers} leftovers of killed builds removed; "
+            f"{found.stamps} stamps of tools that made nothing here {_done('delete', dry_run)}"
         )
     return 0
 

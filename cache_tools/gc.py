@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cache_tools.inventory import Inventory, take_inventory
 from tkc.cache import Store
-from tkc.model import Digest
+from tkc.model import Digest, Manifest
 
 DEFAULT_GRACE_S = 2 * 3600.0
 """An hour because uses are noted once an hour, and another for the longest compile."""
@@ -34,6 +35,7 @@ class Collected:
         freed_bytes: what the blobs occupied.
         waiting_blobs, waiting_bytes: what no ref or pin reaches, and the grace period still keeps.
         leftovers: private folders of builds that were killed.
+        stamps: of tools that made nothing which is still here.
     """
 
     manifests: int = 0
@@ -42,6 +44,7 @@ class Collected:
     waiting_blobs: int = 0
     waiting_bytes: int = 0
     leftovers: int = 0
+    stamps: int = 0
 
 
 def gc(store: Store, *, grace_s: float = DEFAULT_GRACE_S, dry_run: bool = False) -> Collected:
@@ -56,6 +59,7 @@ def gc(store: Store, *, grace_s: float = DEFAULT_GRACE_S, dry_run: bool = False)
     sweep = _Sweep(store, inventory, unused_since_s=now_s - grace_s, dry_run=dry_run)
     sweep.manifests()
     sweep.blobs()
+    sweep.stamps()
     if not dry_run:
         sweep.collected.leftovers = store.clean_staging()
     return sweep.collected
@@ -96,5 +100,23 @@ class _Sweep:
                 collected.blobs += 1
                 collected.freed_bytes += status.disk_bytes
 
+    def stamps(self) -> None:
+        """Remove stamps of tools that made none of the manifests that stay. Best effort: a stamp saves time alone."""
+        kept = (self.inventory.manifests[key] for key in self._live.keys & set(self.inventory.manifests))
+        tools = {digest for manifest in kept for digest in _tools_of(manifest)}
+        for path in self.store.stale_stamps(tools, unused_since_s=self.unused_since_s):
+            with suppress(OSError):
+                if not self.dry_run:
+                    path.unlink()
+                self.collected.stamps += 1
+
     def _remove(self, digest: Digest) -> bool:
         return self.dry_run or self.store.remove_blob(digest, untouched_since_s=self.unused_since_s)
+
+
+def _tools_of(manifest: Manifest) -> Iterator[Digest]:
+    """The digests of the toolchain's components; an odd record has none."""
+    toolchain = manifest.action.get("toolchain")
+    for component in toolchain.values() if isinstance(toolchain, dict) else ():
+        with suppress(ValueError, AttributeError):
+            yield Digest.parse(component.get("digest", ""))

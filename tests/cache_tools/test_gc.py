@@ -324,6 +324,33 @@ def test_a_grace_period_far_too_short_costs_rebuilds_and_never_a_wrong_result(
         assert hit(store, name)
 
 
+def test_stamps_of_tools_whose_artifacts_are_gone_go_and_the_others_stay(store: Store) -> None:
+    """They were never removed: each new toolchain left some behind, for good."""
+    make(store, "one", tilelang="0.1.15"), make(store, "two", tilelang="0.1.14")
+    assert store.stamps_dir
+    store.stamps_dir.mkdir()
+    held = {
+        "a": str(Digest.of_bytes(b"0.1.15")),
+        "b": str(Digest.of_bytes(b"0.1.14")),
+        "c": str(Digest.of_bytes(b"of a tool that never made anything")),
+        "d": "damaged",
+    }
+    for name, text in held.items():
+        (store.stamps_dir / Digest.of_bytes(name.encode()).hex).write_text(text)
+    (store.stamps_dir / ".stamp-left").write_text("")
+    (store.stamps_dir / "scratch").mkdir()
+    young = store.stamps_dir / Digest.of_bytes(b"young").hex
+    drop(store, "two")
+    for path in store.stamps_dir.iterdir():
+        os.utime(path, (0, 0))
+    young.write_text(held["c"])
+    assert gc(Store(store.root), dry_run=True).stamps == 4
+    assert gc(store).stamps == 4
+    stays = {Digest.of_bytes(b"a").hex, young.name, "scratch"}
+    assert {path.name for path in store.stamps_dir.iterdir()} == stays
+    assert gc(store).stamps == 0
+
+
 def test_two_collectors_at_once_do_no_harm(store: Store) -> None:
     for name in ("one", "two", "three"):
         make(store, name)

@@ -7,7 +7,7 @@ a lookup costs the same in a store of ten entries and of ten thousand.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from tkc.cache.layout import Layout
 from tkc.cache.quarantine import Quarantine
 from tkc.cache.refs import RefEntry, Refs
 from tkc.cache.staging import Staging
+from tkc.cache.stamps import stale_stamps
 from tkc.cache.trust import Trust
 from tkc.errors import StoreDamagedError, StoreReadOnlyError
 from tkc.model import Digest, FileEntry, Manifest, manifest_of
@@ -339,6 +340,10 @@ class Store:
     def stamps_dir(self) -> Path | None:
         """Where stamps of installed tools may be kept; None if nothing may be written."""
         return Path(self._layout.stamps) if self.writable else None
+
+    def stale_stamps(self, tools: Collection[Digest], *, unused_since_s: float) -> Iterator[Path]:
+        """Stamps older than that which stand for none of `tools`; whoever removes one costs a build time alone."""
+        return stale_stamps(self._layout.stamps, tools, unused_since_s=unused_since_s)
 
     @property
     def miss_log(self) -> MissLog:
