@@ -7,6 +7,8 @@ device. With ``--peer``, TileKernels, TileLang and nvcc must be here; the peer c
 from __future__ import annotations
 
 import statistics
+import subprocess
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,16 +32,22 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def theirs(
     request: pytest.FixtureRequest, installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Any] | None:
-    """The peer's calls, with an empty cache folder and again with what that run left in it; None without ``--peer``."""
+) -> Mapping[str, Any]:
+    """The peer's calls, with an empty cache folder and again with what that run left in it; empty without ``--peer``.
+
+    A run of theirs that fails is a warning, and costs no figure of ours.
+    """
     if not request.config.getoption("--peer"):
-        return None
-    folder = tmp_path_factory.mktemp("peer")
+        return {}
+    folder, runs = tmp_path_factory.mktemp("peer"), {}
     cache = {"TILELANG_CACHE_DIR": str(folder / "cache")}
     run = ("--device", installed.device, "operators", "tile_kernels")
-    return {
-        which: start(*run, home=folder / "home", timeout_s=400, **cache) for which in ("cold", "warm", "warm again")
-    }
+    for which in ("cold", "warm", "warm again"):
+        try:
+            runs[which] = start(*run, home=folder / "home", timeout_s=400, **cache)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            warnings.warn(f"TileKernels, {which}: {error}", stacklevel=1)
+    return runs
 
 
 def _ours(installed: InstalledWheel, home: Path, *arguments: object) -> list[Any]:
@@ -48,14 +56,18 @@ def _ours(installed: InstalledWheel, home: Path, *arguments: object) -> list[Any
     return [start(*run, home=home, path=installed.folder, TKC_ON_MISS="error") for _ in range(RUNS)]
 
 
-def _against(theirs: Mapping[str, Any] | None) -> list[tuple[str, float | None, float, dict[str, Any]]]:
+def _against(theirs: Mapping[str, Any]) -> list[tuple[str, float | None, float, dict[str, Any]]]:
     """Whom a figure of ours stands beside: title, their ms, the bar, and what else is to be known of their run."""
-    if theirs is None:
-        return [("TileKernels", None, 1 / 100, {})]
-    warm = min((theirs["warm"], theirs["warm again"]), key=lambda run: run["seconds"])
+    warm = [theirs[which] for which in ("warm", "warm again") if which in theirs]
+    beside = (
+        ("cold", theirs.get("cold"), 1 / 100),
+        ("warm", min(warm, key=lambda run: run["seconds"], default=None), 1 / 15),
+    )
     return [
         (f"TileKernels, {which}, {run['kernels']} calls", run["seconds"] * 1000, bar, _their_extras(run))
-        for which, run, bar in (("cold", theirs["cold"], 1 / 100), ("warm", warm, 1 / 15))
+        if run
+        else (f"TileKernels, {which}, not measured", None, bar, {})
+        for which, run, bar in beside
     ]
 
 
@@ -73,7 +85,7 @@ def _our_extras(runs: list[Any], ours_ms: float, theirs_ms: float | None) -> dic
 def test_every_artifact_of_the_wheel_launched(
     warmup: bool,
     installed: InstalledWheel,
-    theirs: Mapping[str, Any] | None,
+    theirs: Mapping[str, Any],
     tmp_path: Path,
     record: Callable[..., None],
 ) -> None:
@@ -99,7 +111,7 @@ def test_every_artifact_of_the_wheel_launched(
 
 
 def test_the_calls_that_the_peer_has_too(
-    installed: InstalledWheel, theirs: Mapping[str, Any] | None, tmp_path: Path, record: Callable[..., None]
+    installed: InstalledWheel, theirs: Mapping[str, Any], tmp_path: Path, record: Callable[..., None]
 ) -> None:
     runs = _ours(installed, tmp_path / "home", "operators", "kernel_specs")
     for run in runs:
@@ -116,7 +128,7 @@ def test_the_calls_that_the_peer_has_too(
             bar=bar,
             **_our_extras(runs, ours_ms, theirs_ms),
             **extras,
-            **(_equal_outputs(runs[0], theirs["cold"]) if theirs else {}),
+            **(_equal_outputs(runs[0], theirs["cold"]) if "cold" in theirs else {}),
         )
 
 
