@@ -55,6 +55,7 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
         (4, 9, 77, 0, False, True, 4),
         (2, 1, 16, 3, False, False, 0),
         (7, 2, 48, 0, True, True, 0),
+        (2, 35, 64, 0, True, True, 0),
     ):
         num_positions = num_tokens * num_topk + 3
         positions = torch.randperm(num_positions, generator=generator)[: num_tokens * num_topk].int()
