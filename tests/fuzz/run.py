@@ -1,4 +1,4 @@
-"""Fuzz one target: ``python -m tests.fuzz.run TARGET FOLDER WHEEL [libFuzzer options]``.
+"""Fuzz one target: ``python -m tests.fuzz.run [MODULE:]TARGET FOLDER WHEEL [libFuzzer options]``.
 
 Ends with 0 after ``-runs=N`` inputs. An input that raises what it must not, runs for more than ``-timeout`` seconds,
 takes more memory than ``-rss_limit_mb`` or changes a file outside FOLDER ends it with another code, and is kept there.
@@ -18,12 +18,13 @@ import atheris
 from tests.fuzz.mutate import mutate
 from tests.fuzz.sandbox import Sandbox, limit_memory
 
-INSTRUMENTED = ["tkc", "cache_tools", "wheel", "tarfile", "importlib.metadata"]
+INSTRUMENTED = ["tkc", "cache_tools", "wheel", "tarfile", "importlib.metadata", "tests.fuzz.planted"]
 MEMORY_MB = 2048
 
 
-def main(name: str, folder: Path, wheel: Path, options: list[str], module: str = "tests.fuzz.targets") -> None:
+def main(target: str, folder: Path, wheel: Path, options: list[str]) -> None:
     """Never returns: libFuzzer ends the process."""
+    module, name = target.split(":") if ":" in target else ("tests.fuzz.targets", target)
     with atheris.instrument_imports(include=[*INSTRUMENTED, *(["elftools"] if name == "library" else [])]):
         targets: Any = importlib.import_module(module)
     for part in ("work", "corpus"):

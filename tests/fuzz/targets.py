@@ -12,9 +12,8 @@ import shutil
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from cache_tools.selection import Selection
 from cache_tools.sync import pull
 from cache_tools.usage import usage
 from tests.cache_tools.helpers import make, request_of
+from tests.fuzz.fuzzed import Fuzzed, Try
 from tests.fuzz.wheels import zipped
 from tkc.cache import Hit, MissLog, RefEntry, Signature, Store
 from tkc.cache.layout import Layout
@@ -43,21 +43,7 @@ from tkc.wheel.binaries import library_problems
 from tkc.wheel.contents import WheelContents
 from tkc.wheel.discover import installed_stores
 
-Try = Callable[[bytes], None]
 _EM_CUDA = b"\xbe\0"
-
-
-@dataclass(frozen=True)
-class Fuzzed:
-    """One parser, ready.
-
-    Attributes:
-        seeds: good inputs, from which others are bred.
-        try_one: survives any bytes.
-    """
-
-    seeds: Iterable[bytes]
-    try_one: Try
 
 
 def manifest(folder: Path, _wheel: Path) -> Fuzzed:
