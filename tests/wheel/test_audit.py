@@ -19,6 +19,7 @@ from tkc.model import Digest, Host, Target
 from tkc.registry import Catalog, load_catalog
 from tkc.wheel.audit import audit
 from tkc.wheel.binaries import absolute_paths, library_problems, read_library
+from tkc.wheel.licences import verbatim
 from tkc.wheel.pack import pack
 
 Changed = Callable[..., Path]
@@ -263,6 +264,21 @@ def test_a_path_in_metadata_is_found(changed: Changed) -> None:
         members[one(members, "METADATA")] += b"built in /home/ci/agent7/checkout\n"
 
     assert "/home/ci/agent7/checkout" in problems(changed(plant))["paths"][0]
+
+
+def test_a_licence_text_may_name_paths_and_only_as_it_was_written(changed: Changed) -> None:
+    """NVIDIA's names where its own files are installed; a text that was added to is judged as any other file."""
+    (text,) = (data for data in verbatim() if b"/Developer/NVIDIA" in data)
+
+    def with_text(data: bytes) -> dict[str, list[str]]:
+        def add(members: dict[str, bytes]) -> None:
+            members[one(members, "licenses/tilelang").replace("tilelang-MIT", "nvidia-cuda-EULA")] = data
+
+        return problems(changed(add))
+
+    assert with_text(text) == {}
+    longer = with_text(text + b"\nat /home/builder/src/kernel.cu")["paths"]
+    assert any("'/home/builder/src/kernel.cu'" in problem for problem in longer)
 
 
 def test_a_missing_licence_text_is_found(changed: Changed) -> None:

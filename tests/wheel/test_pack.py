@@ -124,6 +124,15 @@ def test_the_licence_in_the_package_is_the_projects(wheel: Path) -> None:
     assert member(wheel, "licenses/tkc-MIT.txt") == (ROOT / "LICENSE").read_bytes()
 
 
+def test_every_part_of_which_code_is_inside_brings_its_licence() -> None:
+    from tkc.model import Backend
+    from tkc.wheel.licences import PARTS, texts_of
+
+    assert [part.name for part in PARTS if not part.texts] == []
+    assert all(len(text) > 100 for backend in Backend for text in texts_of(backend).values())
+    assert "nvidia-cuda-EULA.txt" in texts_of(Backend.CUDA)
+
+
 def test_model_dimensions_come_back_as_they_were_packed(wheel: Path, cpu_store: Store) -> None:
     contents = WheelContents.from_bytes(member(wheel, "manifest.json"))
     assert contents.dims() == packing_of(cpu_store).dims

@@ -18,7 +18,7 @@ from tkc.wheel.archive import HostileWheelError, read_wheel
 from tkc.wheel.binaries import absolute_paths, library_problems
 from tkc.wheel.contents import Item, WheelContents
 from tkc.wheel.discover import STORES_GROUP
-from tkc.wheel.licences import texts_of
+from tkc.wheel.licences import texts_of, verbatim
 from tkc.wheel.names import MANIFEST, SBOM, STORE, WheelName
 from tkc.wheel.reading import unpacked
 
@@ -113,7 +113,7 @@ def _file_problems(name: WheelName, members: Mapping[str, bytes]) -> Iterator[Pr
     if not _is_only_a_docstring(members.get(ours[0], b"")):
         yield Problem("files", ours[0], "holds code; expected a docstring and nothing else")
     for member, data in members.items():
-        if not member.startswith(f"{name.package}/{STORE}/blobs"):
+        if not member.startswith(f"{name.package}/{STORE}/blobs") and data not in verbatim():  # licences name paths
             for path in absolute_paths(data):
                 yield Problem("paths", member, f"holds the absolute path {path!r}")
 

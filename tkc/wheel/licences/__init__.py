@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tkc.model import Backend
@@ -64,7 +65,7 @@ PARTS = (
         "nvidia-cuda-runtime",
         "cuda-headers",
         "LicenseRef-NVIDIA-CUDA-EULA",
-        (),
+        ("nvidia-cuda-EULA.txt",),
         (Backend.CUDA,),
         "headers inlined in device code; no library",
     ),
@@ -80,6 +81,12 @@ def texts_of(backend: Backend) -> Mapping[str, bytes]:
     """The licence texts of a wheel for `backend`, by file name."""
     names = sorted({text for part in parts_of(backend) for text in part.texts})
     return {name: (_FOLDER / name).read_bytes() for name in names}
+
+
+@cache
+def verbatim() -> frozenset[bytes]:
+    """Every licence text, as it is here."""
+    return frozenset(path.read_bytes() for path in _FOLDER.glob("*.txt"))
 
 
 def expression_of(backend: Backend) -> str:
