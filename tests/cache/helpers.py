@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -122,6 +123,29 @@ _CHANGING = (
 )
 
 
+_READING = ("read", "stat", "lstat", "fstat", "scandir", "listdir", "readlink", "access", "pread")
+
+FILE_CALLS = frozenset({*_CHANGING, *_READING, "open", "close"})
+"""The functions of `os` that `before_each_operation` stops at."""
+
+OTHER_CALLS = frozenset(
+    {
+        "cpu_count",
+        "fdopen",
+        "fork",
+        "fsdecode",
+        "fspath",
+        "getpid",
+        "geteuid",
+        "kill",
+        "register_at_fork",
+        "uname",
+        "urandom",
+    }
+)
+"""Functions of `os` that the sources use and that are no file operation; ``os.fdopen`` is ``io.open``."""
+
+
 @contextmanager
 def before_each_step(act: Callable[[str], None]) -> Iterator[None]:
     """Call `act` with the name of every system call that changes a file system, just before it is made."""
@@ -138,10 +162,37 @@ def before_each_step(act: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def steps_of(function: Callable[[], Any]) -> list[str]:
+@contextmanager
+def before_each_operation(act: Callable[[str], None]) -> Iterator[None]:
+    """Call `act` with the name of every operation on a file, reading ones too, just before it is made.
+
+    A close has been made when `act` is called: what fails there is what a server says of earlier writes.
+    """
+
+    def stepping(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if name == "close":
+                call(*args, **kwargs)
+                return act(name)
+            act(name)
+            return call(*args, **kwargs)
+
+        return step
+
+    with (
+        mock.patch.multiple(os, **{name: stepping(name, getattr(os, name)) for name in FILE_CALLS}),
+        mock.patch.object(io, "open", stepping("io.open", io.open)),
+    ):
+        yield
+
+
+Before = Callable[[Callable[[str], None]], AbstractContextManager[None]]
+
+
+def steps_of(function: Callable[[], Any], before: Before = before_each_step) -> list[str]:
     """The names of the steps that `function` makes."""
     seen: list[str] = []
-    with before_each_step(seen.append):
+    with before(seen.append):
         function()
     return seen
 

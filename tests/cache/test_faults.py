@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.cache.helpers import (
+    FILE_CALLS,
+    OTHER_CALLS,
     action,
+    before_each_operation,
     before_each_step,
     build,
     fork_and_kill,
@@ -22,6 +27,7 @@ from tests.cache.helpers import (
     steps_of,
     stopping_at,
 )
+from tests.conftest import LEVEL
 from tkc.cache import Hit, Miss, Store, files, staging
 from tkc.errors import StoreError, StoreFullError, StoreReadOnlyError
 from tkc.model import Digest
@@ -140,6 +146,69 @@ def test_a_disk_that_fails_at_any_step_is_a_store_error_and_leaves_nothing_half_
         assert_whole_or_absent(Store(store.root), where)
     assert {"open", "write", "link", "rename", "mkdir"} <= set(failed)
     assert "unlink" not in failed, "cleaning up is never what fails"
+
+
+CODES = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE]
+
+
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+def test_an_error_of_any_file_operation_of_a_build_leaves_each_entry_whole_or_absent(tmp_path: Path, code: int) -> None:
+    """Every operation, reading and closing too, as a run of the build makes them; below level 2 each with one code."""
+    counted = hurt(tmp_path / "counted")
+    operations = steps_of(lambda: build_load_and_build(counted), before_each_operation)
+    assert {"open", "read", "close", "stat", "fstat", "io.open", "write", "link", "scandir"} <= set(operations)
+    for number in range(len(operations)) if LEVEL > 1 else range(CODES.index(code), len(operations), len(CODES)):
+        where = f"{errno.errorcode[code]} at operation {number}, {operations[number]}"
+        store = hurt(tmp_path / str(number))
+        with before_each_operation(stopping_at(number, failing(code))):
+            try:
+                build_load_and_build(store)
+            except StoreError as error:
+                assert str(store.root) in str(error), where
+            except OSError:
+                assert operations[number] == "io.open", f"{where}: only what a compiler wrote fails as it is"
+        assert_whole_or_absent(Store(store.root), where)
+
+
+def build_load_and_build(store: Store) -> None:
+    """A first build, a load, and a build that finds everything in place."""
+    build(store)
+    store.resolve(request())
+    build(store)
+
+
+def test_no_file_operation_of_the_store_is_forgotten_by_these_tests(tmp_path: Path) -> None:
+    """What the sources call is what is stopped at; and what Python itself reports of a build is what was counted."""
+    used = {
+        node.attr
+        for package in ("tkc/cache", "cache_tools")
+        for source in (Path(__file__).parents[2] / package).glob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"
+        if callable(getattr(os, node.attr, None)) and not isinstance(getattr(os, node.attr), type)
+    }
+    assert used - FILE_CALLS - OTHER_CALLS == set()
+    store, reported = hurt(tmp_path / "store"), list[str]()
+    with reporting(reported):
+        operations = steps_of(lambda: build_load_and_build(store), before_each_operation)
+    as_reported = {"os.remove": "unlink", "os.rename": "rename", "os.link": "link", "os.mkdir": "mkdir"}
+    for event, name in (as_reported | {"os.scandir": "scandir", "os.utime": "utime", "os.rmdir": "rmdir"}).items():
+        assert reported.count(event) == operations.count(name), event
+    assert reported.count("open") == operations.count("open") + operations.count("io.open")
+
+
+@contextmanager
+def reporting(events: list[str]) -> Iterator[None]:
+    """Collect the names of Python's audit events; the hook stays, and is silent afterwards."""
+    on = True
+
+    def hook(event: str, _args: object) -> None:
+        if on:
+            events.append(event)
+
+    sys.addaudithook(hook)
+    yield
+    on = False
 
 
 @contextmanager

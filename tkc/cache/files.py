@@ -172,7 +172,8 @@ def discard(path: str) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # what fails between two of its steps, rmtree raises all the same
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_folder(path: str) -> None:

@@ -77,7 +77,8 @@ def hold(path: str, *, on_wait: OnWait | None = None, timeout_s: float = TIMEOUT
                 with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def _open(path: str) -> int | None:
