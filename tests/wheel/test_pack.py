@@ -139,6 +139,18 @@ def test_model_dimensions_come_back_as_they_were_packed(wheel: Path, cpu_store: 
     assert all(isinstance(one, ModelDims) for one in contents.dims())
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "tkc", "wheel", "transpose", "--target", "sm90", "--grid", "smoke"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path / "file" / "dist")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path}/file/dist cannot be written: ")
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
 _BISHENG = """#!/bin/sh
 [ "$1" = --version ] && { echo "bisheng stand-in 9.1"; exit; }
 for last; do :; done

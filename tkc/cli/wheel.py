@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,33 +118,45 @@ def _make(
     budget: int,
 ) -> Audit:
     """Build, pack aside, audit, and only then move the wheel into `output`."""
-    import tempfile
     from dataclasses import replace
 
     from tkc.cache import Store
     from tkc.wheel.audit import audit
     from tkc.wheel.pack import Packing, pack
 
-    store = Store(user_store_path(), writable=True)
-    outcomes = _build(names, target, host, grid, model, store, jobs, quiet=quiet)
-    packing = Packing(
-        target=target,
-        host=host,
-        version=version,
-        grid=grid_name(grid, model),
-        specs=names,
-        dims=dims_of(grid, model),
-        artifacts=[(one.planned.request, one.manifest) for one in outcomes if one.manifest],
-        provenance=_provenance(outcomes),
-    )
-    output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output, prefix=".tkc-wheel-") as aside:
-        path = pack(packing, store, Path(aside))
+    with _folder_in(output) as aside:
+        store = Store(user_store_path(), writable=True)
+        outcomes = _build(names, target, host, grid, model, store, jobs, quiet=quiet)
+        packing = Packing(
+            target=target,
+            host=host,
+            version=version,
+            grid=grid_name(grid, model),
+            specs=names,
+            dims=dims_of(grid, model),
+            artifacts=[(one.planned.request, one.manifest) for one in outcomes if one.manifest],
+            provenance=_provenance(outcomes),
+        )
+        path = pack(packing, store, aside)
         found = audit(path, max_bytes=budget)
         final = output / path.name
         if found.ok:
             path.replace(final)
     return replace(found, path=final)
+
+
+@contextmanager
+def _folder_in(output: Path) -> Iterator[Path]:
+    """A folder inside `output`, for as long as the block runs. Raises TkcError if nothing can be written there."""
+    import tempfile
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=output, prefix=".tkc-wheel-")
+    except OSError as error:
+        raise TkcError(f"{output} cannot be written: {error.strerror or error}. Give another --output") from error
+    with folder as path:
+        yield Path(path)
 
 
 def _build(
