@@ -141,6 +141,12 @@ def test_a_damaged_artifact_is_found_without_compiling(cpu_store: Store, tmp_pat
     assert "damaged" in done.stdout
 
 
+def test_a_folder_of_wheels_is_no_store_of_which_nothing_is_damaged(wheel: Path) -> None:
+    done = _tkc("verify", wheel.parent)
+    assert done.returncode == 1
+    assert f"{wheel.parent} holds no store" in done.stderr
+
+
 def test_what_is_neither_a_store_nor_a_wheel_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("nothing")

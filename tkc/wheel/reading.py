@@ -18,10 +18,14 @@ from tkc.wheel.names import STORE, WheelName
 def open_store(path: Path) -> Iterator[Store]:
     """Give the store in a wheel, unpacked for the while, or at a folder.
 
-    Raises TkcError if the wheel cannot be read or must not be unpacked, or the folder is not there. Says nothing of
-    what is inside: see `tkc.wheel.audit`.
+    Raises TkcError if the wheel cannot be read or must not be unpacked, or the folder is full of something else. Says
+    nothing of what is inside: see `tkc.wheel.audit`.
     """
     if path.is_dir():
+        if any(path.iterdir()) and not any(
+            path.glob("*-v[0-9]")
+        ):  # a store's folders carry the version of their format
+            raise TkcError(f"{path} holds no store. Give the folder that `tkc cache dir` prints, or one wheel's file")
         yield Store(path.absolute())
         return
     try:
