@@ -22,9 +22,7 @@ def open_store(path: Path) -> Iterator[Store]:
     nothing of what is inside: see `tkc.wheel.audit`.
     """
     if path.is_dir():
-        if any(path.iterdir()) and not any(
-            path.glob("*-v[0-9]")
-        ):  # a store's folders carry the version of their format
+        if any(path.iterdir()) and not any(path.glob("*-v[0-9]")):  # a store's folders carry a version
             raise TkcError(f"{path} holds no store. Give the folder that `tkc cache dir` prints, or one wheel's file")
         yield Store(path.absolute())
         return
