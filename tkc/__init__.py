@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tkc.version import __version__
+
 if TYPE_CHECKING:
     from tkc.interpret import interpret
     from tkc.runtime import kernel, seal
     from tkc.runtime.warmup import warmup
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "interpret", "kernel", "seal", "warmup"]
 
 _HOMES = {"interpret": "tkc.interpret", "kernel": "tkc.runtime", "seal": "tkc.runtime", "warmup": "tkc.runtime.warmup"}

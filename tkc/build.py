@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from tkc import __version__
 from tkc.cache import Hit, Miss, Store
 from tkc.compiler import (
     CompileOptions,
@@ -39,6 +38,7 @@ from tkc.compiler.stages import LOWER_TOOLS
 from tkc.errors import CompileError, SpecError, StoreError, TargetError, TkcError, ToolchainError
 from tkc.model import Action, Backend, Component, Digest, Host, Manifest, Request, Stage, Target, Toolchain
 from tkc.registry import CatalogEntry, load_catalog
+from tkc.version import __version__
 from tkc.workers import Finished, Message, WorkerPool
 
 DEFAULT_TIMEOUT_S = 600.0

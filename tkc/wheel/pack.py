@@ -12,10 +12,10 @@ from zipfile import ZIP_DEFLATED, ZipInfo
 
 from wheel.wheelfile import WheelFile
 
-from tkc import __version__
 from tkc.cache import Store
 from tkc.errors import TkcError
 from tkc.model import LOADER_ABI, Host, Manifest, ModelDims, Request, Target
+from tkc.version import __version__
 from tkc.wheel.contents import Item, WheelContents, model_fields
 from tkc.wheel.discover import STORES_GROUP
 from tkc.wheel.licences import expression_of, texts_of
