@@ -152,8 +152,8 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
                 yield file
     except _BAD_DATA as error:
         raise StoreDamagedError(f"bundle {path} is damaged: {error}") from error
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise TkcError(f"bundle {path} cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise TkcError(f"bundle {path} cannot be read: {error.strerror or error}") from error
     except _RefusedError as error:
         raise StoreDamagedError(f"bundle {path} is refused: {error}. Nothing that it names was unpacked") from error
 

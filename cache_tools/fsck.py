@@ -205,15 +205,15 @@ class _Repair:
         return "" if problem.kind is Kind.UNREADABLE else "dropped"
 
     def finish(self) -> None:
-        """Drop manifests and refs that still lead nowhere."""
+        """Drop manifests and refs that still lead nowhere; what only cannot be read just now leads somewhere."""
         lost = {key for key, manifest in self._found.manifests.items() if not self._whole(manifest)}
         for key in lost:
             self._store.remove_manifest(key)
         for request, ref in self._found.refs.items():
-            if isinstance(self._store.read_manifest(ref.key), Miss):
+            if _is_lost(self._store.read_manifest(ref.key)):
                 self._store.remove_ref(request)
         for pin in list(self._store.pins()):
-            if isinstance(self._store.read_manifest(pin.key), Miss):
+            if _is_lost(self._store.read_manifest(pin.key)):
                 self._store.unpin(pin.key)
 
     def _restore(self, problem: _Found, source: Source) -> bool:
@@ -239,7 +239,11 @@ class _Repair:
 
     def _whole(self, manifest: Manifest) -> bool:
         suspects = (entry.digest for entry in manifest.files if entry.digest in self._suspects)
-        return all(self._store.blob_flaw(digest) is None for digest in suspects)
+        return not any(_is_lost(self._store.blob_flaw(digest)) for digest in suspects)
+
+
+def _is_lost(found: object) -> bool:
+    return isinstance(found, Miss) and (found.damaged or found.absent)
 
 
 def by_kind(problems: Iterable[Problem]) -> Iterator[tuple[Kind, int]]:

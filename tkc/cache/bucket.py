@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tkc.cache import files
@@ -17,6 +17,7 @@ from tkc.cache.layout import digest_in_name
 from tkc.cache.quarantine import Quarantine
 from tkc.cache.staging import Staging
 from tkc.cache.trust import Trust
+from tkc.errors import StoreError
 from tkc.model import Digest
 
 STAMP_S = 3600.0
@@ -150,11 +151,19 @@ class Bucket:
         return files.withdraw(self._path_of(name), self._staging.private_path(), untouched_since_s=untouched_since_s)
 
     def statuses(self) -> Iterator[EntryStatus]:
-        """Every entry, lazily, as the file system lists it. Skips those that vanish meanwhile."""
+        """Every entry, lazily, as the file system lists it. Skips those that vanish meanwhile.
+
+        Raises StoreError for one that is there and cannot be examined: to whoever removes what nothing reaches, an
+        entry that is passed over is not there.
+        """
         for name, entry in self.entries():
-            with suppress(OSError):
+            try:
                 status = entry.stat()
-                yield EntryStatus(name, status.st_size, status.st_blocks * 512, status.st_mtime)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _not_listed(entry.path, error) from error
+            yield EntryStatus(name, status.st_size, status.st_blocks * 512, status.st_mtime)
 
     def strays(self) -> Iterator[str]:
         """The path of whatever lies among the entries and is none."""
@@ -164,7 +173,10 @@ class Bucket:
             yield from sorted(entry.path for entry in below if entry.path not in known)
 
     def entries(self) -> Iterator[tuple[Digest, os.DirEntry[str]]]:
-        """Every entry, lazily and unverified, one folder at a time. Skips what is no entry, or vanishes."""
+        """Every entry, lazily and unverified, one folder at a time. Skips what is no entry, or vanishes.
+
+        Raises StoreError for a folder that is there and cannot be listed.
+        """
         if not self._trust.require(self._folder):
             return
         for folder in sorted(_scan(self._folder), key=lambda entry: entry.name):
@@ -179,6 +191,14 @@ class Bucket:
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
-    with suppress(OSError), os.scandir(folder) as entries:
-        return list(entries)
-    return []
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _not_listed(folder, error) from error
+
+
+def _not_listed(path: str, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be listed: {error.strerror or error}. `tkc doctor` examines the store")
