@@ -183,8 +183,9 @@ def gc_(grace: float | None, root: Path | None, dry_run: bool, as_json: bool) ->
     help="Another store to restore from, before TKC_STORES and TKC_REMOTE: a folder or a remote. May be repeated.",
 )
 @store_option
+@dry_run_option
 @json_option
-def fsck_(repair: bool, others: Sequence[str], root: Path | None, as_json: bool) -> int:
+def fsck_(repair: bool, others: Sequence[str], root: Path | None, dry_run: bool, as_json: bool) -> int:
     """Check a whole store: hash every blob, read every record, follow every pointer.
 
     Exits with the sum of 1 (damaged), 4 (something points at what is not there), 8 (unreadable, or writable by
@@ -198,6 +199,7 @@ def fsck_(repair: bool, others: Sequence[str], root: Path | None, as_json: bool)
     from cache_tools.fsck import by_kind, fsck
     from tkc.cli._progress import Bar
 
+    repair = repair and not dry_run
     store = open_store(root, writable=repair)
     sources = _sources(others) if repair else None
     with Bar("hashing", 0) if _on_terminal(as_json) else nullcontext() as bar:

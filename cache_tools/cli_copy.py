@@ -147,7 +147,7 @@ def pull_(
             dry_run=dry_run,
             on_progress=progress,
         )
-    return _say("are there" if dry_run else "there now", done, as_json)
+    return _say("would be copied" if dry_run else "there now", done, as_json)
 
 
 @click.command("migrate")
@@ -168,7 +168,7 @@ def migrate_(folder: Path, selection: Selection, root: Path | None, dry_run: boo
     with _bar("migrating", as_json) as progress:
         store = open_store(root, writable=True)
         done = migrate(folder, store, selection, dry_run=dry_run, on_progress=progress)
-    return _say("are there" if dry_run else "there now", done, as_json)
+    return _say("would be copied" if dry_run else "there now", done, as_json)
 
 
 @click.command("keygen")

@@ -53,5 +53,7 @@ def selection_options(function: F) -> F:
 
 
 def open_store(root: Path | None, *, writable: bool = False) -> Store:
-    """The store that a command is about."""
+    """The store that a command is about. Says so if it is named and to be read, and there is none."""
+    if root is not None and not writable and not root.is_dir():
+        click.echo(f"note: there is no folder {root}; an absent store is an empty one", err=True)
     return Store((root or user_store_path()).absolute(), writable=writable)

@@ -79,7 +79,10 @@ def _chooses(selection: Selection, key: Digest, inventory: Inventory) -> bool:
 
 def describe(manifest: Manifest) -> str:
     """One line for people."""
-    return f"{manifest.key.short}  {manifest.stage.value:8} {spec_name(manifest)} --target {target_name(manifest)}"
+    values = manifest.action.get("specialization")
+    pairs = [f"{name}={value}" for name, value in values.items()] if isinstance(values, dict) else []
+    what = " ".join((spec_name(manifest), *pairs, f"--target {target_name(manifest)}"))
+    return f"{manifest.key.short}  {manifest.stage.value:8} {what}"
 
 
 def _plan(inventory: Inventory, selection: Selection) -> Removal:

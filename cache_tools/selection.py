@@ -105,4 +105,9 @@ def _has_component(toolchain: Any, text: str) -> bool:
     if text.startswith("sha256:"):
         return any(str(part.get("digest", "")).startswith(text) for part in toolchain.values())
     name, _, version = text.partition("=")
-    return name in toolchain and (not version or toolchain[name].get("version") == version)
+    return name in toolchain and (not version or version in _spellings(toolchain[name].get("version")))
+
+
+def _spellings(version: Any) -> tuple[str, ...]:
+    """A component's version as it is written, such as ``apache-tvm-ffi 0.1.12``, and its number alone."""
+    return (str(version), str(version).rpartition(" ")[2])

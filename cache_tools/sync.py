@@ -18,7 +18,7 @@ from cache_tools.remote import Remote, index_bytes, local_folder
 from cache_tools.selection import Selection
 from cache_tools.transfer import Copied, Source, copy_request
 from tkc.cache import Miss, RefEntry, Store, Verifier
-from tkc.errors import StoreDamagedError
+from tkc.errors import StoreDamagedError, StoreError
 from tkc.model import Digest
 
 DEFAULT_JOBS = 8
@@ -34,7 +34,7 @@ class Synced:
     """What a push or pull did.
 
     Attributes:
-        refs: artifacts that are there now.
+        refs: artifacts that are there now; of a dry run of `pull`, those that would be copied.
         blobs, blob_bytes: what had to be copied for it.
         skipped: what was left out and why, one line each.
     """
@@ -79,13 +79,16 @@ def pull(
 ) -> Synced:
     """Copy what `selection` chooses from `source` to `store`, verified on arrival.
 
-    What is damaged, unsigned (with `signers`) or cannot be had is left out and reported; the rest arrives.
-    Raises StoreError if the source does not answer at all, or nothing can be written.
+    What is damaged, unsigned (with `signers`) or cannot be had is left out and reported; the rest arrives. With
+    `dry_run`, what would be copied is counted by what its manifests say. Raises StoreError if the source is not there
+    or does not answer at all, or nothing can be written.
     """
+    if isinstance(source, Store) and not source.is_there():
+        raise StoreError(f"there is no store at {source.root}")
     wanted = _wanted(source, selection or Selection())
     missing = [ref for ref in wanted if store.read_ref(ref.request) != ref.key or not store.lookup(ref.key)]
     if dry_run:
-        return Synced(len(wanted) - len(missing), 0, 0, tuple(f"{ref.key.short} would be copied" for ref in missing))
+        return _planned(source, store, missing)
     done = list(_parallel(lambda ref: _take(source, ref, store, signers), missing, jobs, on_progress))
     copied = [one for one in done if isinstance(one, Copied)]
     return Synced(
@@ -94,6 +97,14 @@ def pull(
         sum(one.blob_bytes for one in copied),
         tuple(one.reason for one in done if isinstance(one, Miss)),
     )
+
+
+def _planned(source: Source, store: Store, missing: Sequence[RefEntry]) -> Synced:
+    found = [source.read_manifest(ref.key) for ref in missing]
+    files = {entry.digest: entry.size_bytes for one in found if not isinstance(one, Miss) for entry in one.files}
+    lacking = {digest: size for digest, size in files.items() if store.blob_flaw(digest) is not None}
+    skipped = tuple(one.reason for one in found if isinstance(one, Miss))
+    return Synced(len(found) - len(skipped), len(lacking), sum(lacking.values()), skipped)
 
 
 def _wanted(source: Source | Remote, selection: Selection) -> Sequence[RefEntry]:

@@ -80,8 +80,9 @@ def _group(named: Iterable[tuple[str, Manifest]]) -> Groups:
 
 
 def _tilelang(manifest: Manifest) -> str:
-    component = manifest.action.get("toolchain", {}).get("tilelang", {})
-    return f"tilelang {component.get('version', '?')}"
+    toolchain = manifest.action.get("toolchain")
+    component = toolchain.get("tilelang") if isinstance(toolchain, dict) else None
+    return str(component.get("version", "?")) if isinstance(component, dict) else "?"
 
 
 def _by_age(inventory: Inventory, artifacts: tuple[Manifest, ...], now_s: float) -> Groups:

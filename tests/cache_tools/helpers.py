@@ -43,7 +43,9 @@ def make(
         "spec": spec,
         "specialization": {"name": name},
         "target": {"name": target},
-        "toolchain": {"tilelang": {"version": tilelang, "digest": str(Digest.of_bytes(tilelang.encode()))}},
+        "toolchain": {
+            "tilelang": {"version": f"tilelang {tilelang}", "digest": str(Digest.of_bytes(tilelang.encode()))}
+        },
     }
     request = request_of(name, spec=spec, target=target, host=host)
     lowered = _stage(store, Action(Stage.LOWER, common), {"device.cu": f"source of {name} {target}".encode()})

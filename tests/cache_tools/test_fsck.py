@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from tests.cache.helpers import tree
 from tests.cache_tools.conftest import Said
 from tests.cache_tools.helpers import library, make, manifest_path, overwrite, ref_path, request_of
 from tests.cache_tools.servers import plain_http
-from tkc.cache import Store
+from tkc.cache import Store, files
 from tkc.errors import StoreReadOnlyError
 from tkc.model import Digest, Manifest
 
@@ -135,6 +137,30 @@ def test_a_read_only_store_is_not_repaired(store: Store) -> None:
 
 def test_kinds_leave_the_code_of_a_usage_error_alone() -> None:
     assert all(kind & 2 == 0 for kind in Kind)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize("bucket", ["actions-v1", "blobs-v1"])
+def test_a_repair_drops_nothing_that_only_cannot_be_read_just_now(
+    store: Store, monkeypatch: pytest.MonkeyPatch, code: int, bucket: str
+) -> None:
+    """A read that fails once, between the examination and the repair, cost a good ref."""
+    make(store, "one"), make(store, "two")
+    overwrite(store.blob_path(Digest.of_bytes(library("two cpu"))), b"junk")
+    real, before = files.read, set(store.requests())
+    seen: Counter[str] = Counter()
+
+    def unreadable(path: str) -> tuple[bytes, os.stat_result]:
+        seen[path] += 1
+        if f"/{bucket}/" in path and seen[path] > 1:
+            raise OSError(code, os.strerror(code), path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read", unreadable)
+        fsck(store, repair_from={})
+    assert set(store.requests()) >= before - {request_of("two").key}
+    assert store.resolve(request_of("one").key)
 
 
 def test_the_command_reports_repairs_and_exits_by_kind(

@@ -258,6 +258,33 @@ def test_an_entry_that_cannot_be_read_stops_a_gc_before_anything_is_removed(
     assert tree(store.root) == before
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize("kind", ["refs-v1", "pins-v1", "actions-v1", "blobs-v1"])
+def test_a_folder_that_cannot_be_listed_stops_a_gc_before_anything_is_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, code: int, kind: str
+) -> None:
+    """It looked empty: what its refs reach was removed."""
+    pinned = make(store, "pinned")
+    store.pin(pinned.key)
+    make(store, "one"), make(store, "two")
+    store.remove_ref(request_of("pinned").key)
+    drop(store, "two")
+    before = tree(store.root)
+    real = os.scandir
+
+    def failing(path: str) -> object:
+        if f"/{kind}/" in str(path):
+            raise OSError(code, os.strerror(code), path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        with pytest.raises(StoreError, match="cannot be listed"):
+            gc(store)
+    assert {name: data for name, data in tree(store.root).items() if "staging" not in name} == before
+    assert hit(store, "one") and store.lookup(pinned.key)
+
+
 def test_a_damaged_or_foreign_file_stops_no_gc(store: Store) -> None:
     """B1: one orphan file disabled eviction for good."""
     make(store, "one"), make(store, "two")

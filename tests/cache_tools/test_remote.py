@@ -141,8 +141,11 @@ def test_a_dry_run_says_what_would_be_copied_and_copies_nothing(store: Store, ot
     make(store, "one")
     assert push(store, address, dry_run=True).blobs == 1
     push(store, address)
-    assert "would be copied" in pull(open_source(address), other, dry_run=True).skipped[0]
+    planned = pull(open_source(address), other, dry_run=True)
     assert not other.root.exists()
+    done = pull(open_source(address), other)
+    assert planned == done and (done.refs, done.blobs, done.blob_bytes) == (1, 1, len(library("one cpu")))
+    assert pull(open_source(address), other, dry_run=True).refs == 0
 
 
 @pytest.mark.parametrize("server", [plain_http, pytest.param(nginx, marks=needs_nginx)])
@@ -442,4 +445,8 @@ def test_the_commands_push_and_pull(store: Store, cache: Callable[..., Said], tm
     assert cache("push", s3, "--json").json["refs"] == 2
     said = cache("pull", s3, "--store", str(tmp_path / "other"), "--target", "sm90", "--json")
     assert said.json["refs"] == 1 and said.code == 0
+    said = cache("pull", s3, "--store", str(tmp_path / "other"), "--dry-run")
+    assert said.code == 0 and "1 artifacts would be copied" in said.out
     assert cache("pull", "http://127.0.0.1:9").code == 1
+    said = cache("pull", str(tmp_path / "nowhere"))
+    assert said.code == 1 and "there is no store at" in said.err

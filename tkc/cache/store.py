@@ -399,6 +399,10 @@ class Store:
         for bucket in (self._blob_bucket, self._action_bucket, self._ref_bucket):
             yield from map(Path, bucket.strays())
 
+    def is_there(self) -> bool:
+        """Whether its folder is. Raises StoreError if that cannot be examined, or others could have written it."""
+        return self._trust.require(self._layout.root)
+
     def describe(self) -> str:
         """Say where the store is, what may be done with it and what it holds; changes nothing.
 
