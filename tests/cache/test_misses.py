@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
-from tests.cache.helpers import in_children
+from tests.cache.helpers import in_child, in_children
 from tkc.cache import MissLog, misses
 
 
@@ -58,6 +59,31 @@ def test_a_torn_line_is_skipped_and_counted_and_swallows_no_other(log: MissLog) 
     found = log.read()
     assert [(miss.entry["spec"], miss.count) for miss in found] == [("before", 1), ("after", 5)]
     assert found.damaged_lines == 5
+
+
+def test_a_line_without_end_takes_no_memory(log: MissLog) -> None:
+    log.append({"spec": "before"})
+    with log.path.open("r+b") as file:
+        file.truncate(1 << 28)
+
+    def read() -> tuple[int, bool]:
+        most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (1 << 26)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        found = log.read()
+        return len(found), found.damaged_lines > 0
+
+    assert in_child(read) == (1, True)
+
+
+@pytest.mark.parametrize("odd", ['{"$x": 1}', "1.5", "Infinity", "[" * 300 + "]" * 300, "1" + "0" * 5000])
+def test_a_line_that_could_not_have_been_written_is_damaged(log: MissLog, odd: str) -> None:
+    """Such a line ended the summary of all of them."""
+    log.append({"spec": "before"})
+    with log.path.open("a") as file:
+        file.write(f'\n{{"schema": "tkc.miss/1", "time_s": 1, "entry": {{"spec": {odd}}}}}\n')
+        file.write('{"schema": "tkc.miss/1", "time_s": 1' + "0" * 400 + ', "entry": {}}\n')
+    found = log.read()
+    assert len(found) == 1 and found.damaged_lines == 2
 
 
 def test_the_log_is_bounded_and_keeps_the_newest(log: MissLog, monkeypatch: pytest.MonkeyPatch) -> None:

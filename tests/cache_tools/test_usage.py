@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_lines_that_are_no_miss_are_counted_and_skipped(store: Store) -> None:
         log.write(b'{"torn\n')
     found = misses(store.miss_log)
     assert len(found.wanted) == 1 and found.damaged_lines == 3
+
+
+def test_a_command_of_a_hostile_log_is_quoted_for_the_shell(store: Store) -> None:
+    """It is printed to be pasted, and a log may come from any node."""
+    fields = {**request_of("x; touch /tmp/owned").fields(), "spec": "moe.$(id)"}
+    store.miss_log.append({**fields, "cost_s": 10**400})
+    (wanted,) = misses(store.miss_log).wanted
+    assert shlex.split(wanted.command)[:4] == ["tkc", "build", "moe.$(id)", "name=x; touch /tmp/owned"]
+    assert wanted.cost_s == 0.0
 
 
 def test_a_file_that_is_no_miss_log_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
