@@ -69,10 +69,6 @@ class LoadedKernel:
         """The target that the artifact was compiled for."""
         return self.device.target
 
-    def load(self) -> None:
-        """Load its functions on its device, if they are not; nothing is launched."""
-        self._library.load(self.device.index)
-
     def launch(self, *args: Any) -> None:
         """Launch on the current stream of the arguments' device."""
         try:

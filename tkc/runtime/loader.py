@@ -153,12 +153,12 @@ def _dlopen_path(path: str) -> int:
 
 
 @cache
-def _linker() -> ctypes.PyDLL:
-    """The dynamic linker's own functions: `ctypes.CDLL` makes a Python class for each library, at twice the cost.
+def _linker() -> ctypes.CDLL:
+    """The dynamic linker's own functions: a `ctypes.CDLL` of each library would make a Python class, at twice the cost.
 
-    With the interpreter's lock held, so that no other thread's error is reported.
+    Other threads run meanwhile; each has a `dlerror` of its own.
     """
-    linker = ctypes.PyDLL(None)
+    linker = ctypes.CDLL(None)
     linker.dlopen.argtypes, linker.dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
     linker.dlsym.argtypes, linker.dlsym.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
     linker.dlerror.argtypes, linker.dlerror.restype = [], ctypes.c_char_p

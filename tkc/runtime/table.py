@@ -139,8 +139,8 @@ class Wanted(NamedTuple):
 def load_kernels(wanted: Iterable[Wanted], device: DeviceInfo, on_miss: OnMiss) -> Iterator[Kernel | BaseException]:
     """As `load_kernel` for each, in order; what that would raise is given instead.
 
-    While the driver loads one artifact, which needs no interpreter, the next is found, verified and opened. One thread
-    for each side: more of them hand the interpreter's lock to and fro for longer than they save.
+    While the dynamic linker and the driver open one artifact, which needs no interpreter, the next is found and
+    verified. One thread for each side: more of them hand the interpreter's lock to and fro for longer than they save.
     """
     started = deque[Future[Kernel]]()
     with paused_collection(), ThreadPoolExecutor(1, "tkc-device") as driver:
@@ -153,15 +153,15 @@ def load_kernels(wanted: Iterable[Wanted], device: DeviceInfo, on_miss: OnMiss) 
 
 
 def _start(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss, driver: Executor) -> Future[Kernel]:
-    """Find and open a kernel, and leave the rest to `driver`."""
+    """Find a kernel and verify it, and leave the rest to `driver`."""
     key = _key(wanted, device)
     if (found := _loaded.find(key)) is not None:
         return _done(found)
     try:
-        kernel = _open(wanted, device, on_miss)
+        answer = _find(wanted, device, on_miss)
     except Exception as error:  # noqa: BLE001  given to the caller, whatever it is
         return _failed(error)
-    return driver.submit(lambda: _loaded.keep(key, _on_device(kernel)))
+    return driver.submit(lambda: _loaded.keep(key, _open(wanted, device, answer)))
 
 
 def _done(kernel: Kernel) -> Future[Kernel]:
@@ -260,11 +260,11 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _load(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Kernel:
-    return _on_device(_open(wanted, device, on_miss))
+    return _open(wanted, device, _find(wanted, device, on_miss))
 
 
-def _open(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Kernel:
-    """Find, verify and open; the device is not touched."""
+def _find(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Answer:
+    """The verified artifact, or what stands for it."""
     spec, specialization, params = wanted
     _refuse_where_loading_fails(specialization, device, params)
     entry = entry_of(spec)
@@ -272,25 +272,21 @@ def _open(wanted: Wanted, device: DeviceInfo, on_miss: OnMiss) -> Kernel:
     found = dispatch.dispatch(request, device)
     if isinstance(found, Miss):
         reasons = dispatch.why_not_found(request, found)
-        answered = on_miss(Missing(entry, request, device, reasons, params))
-        if isinstance(answered, ReferenceKernel):
-            return answered
-        found = answered
+        return on_miss(Missing(entry, request, device, reasons, params))
+    return found
+
+
+def _open(wanted: Wanted, device: DeviceInfo, found: Answer) -> Kernel:
+    """Open what was found and load it on its device."""
+    if isinstance(found, ReferenceKernel):
+        return found
+    manifest = found.manifest
     try:
-        library = open_library(found.manifest.file(LIBRARY).digest, found.library)
+        library = open_library(manifest.file(LIBRARY).digest, found.library)
+        library.load(device.index)
     except Exception as error:
-        raise _load_error(error, specialization, found.manifest, device) from error
-    return LoadedKernel(spec, specialization, found.manifest, device, found.layer, library)
-
-
-def _on_device(kernel: Kernel) -> Kernel:
-    """Load what was opened on its device."""
-    if isinstance(kernel, LoadedKernel):
-        try:
-            kernel.load()
-        except Exception as error:
-            raise _load_error(error, kernel.specialization, kernel.manifest, kernel.device) from error
-    return kernel
+        raise _load_error(error, wanted.specialization, manifest, device) from error
+    return LoadedKernel(wanted.spec, wanted.specialization, manifest, device, found.layer, library)
 
 
 def _load_error(error: Exception, what: Specialization, manifest: Manifest, device: DeviceInfo) -> TkcError:
