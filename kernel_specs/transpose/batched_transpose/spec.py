@@ -63,7 +63,7 @@ SPEC = KernelSpec(
         ConstAxis(
             "size_bytes",
             tuple(DTYPES),
-            "a thread transposes a square block whose rows are 16 bytes: its size and shuffles depend on it",
+            "threads move vectors of 16 bytes: how many elements they hold, and how they are shuffled, depends on it",
         ),
     ),
     var=(
