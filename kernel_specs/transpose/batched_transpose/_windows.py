@@ -51,27 +51,18 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alignment:
-    """How rows lie with respect to vectors, in elements modulo a vector, which `mask` takes.
+class _Starts:
+    """How far into a vector each row starts, in elements: `first` for row 0, `step` more for each row, modulo a vector.
 
     Tiles start on whole vectors of rows and columns, so rows may be counted from a tile's first one as well.
-
-    Attributes:
-        lead_first, lead_step: the lead of row 0 of `x`, and what each row adds to it.
-        late_first, late_step: how late in a vector row 0 of `out` starts, and what each row adds to it.
     """
 
+    first: Any
+    step: Any
     mask: int
-    lead_first: Any
-    lead_step: Any
-    late_first: Any
-    late_step: Any
 
-    def lead(self, row: Any) -> Any:
-        return (self.lead_first + (row & self.mask) * self.lead_step) & self.mask
-
-    def late(self, row: Any) -> Any:
-        return (self.late_first + (row & self.mask) * self.late_step) & self.mask
+    def __getitem__(self, row: Any) -> Any:
+        return (self.first + (row & self.mask) * self.step) & self.mask
 
 
 def rows_to_reach(tile: Tile, num_rows: Any) -> Any:
@@ -83,39 +74,35 @@ def rows_to_reach(tile: Tile, num_rows: Any) -> Any:
 def move_windows(w: Windows, x: Any, out: Any, batch: Any, first_m: Any, first_n: Any, kept: Any) -> None:
     """Transpose the tile at row `first_m` and column `first_n` of matrix `batch`; `kept` has room for `w.elements`."""
     tile, mask = w.tile, w.tile.vector - 1
-    lead_first, lead_step, late_first, late_step = (T.alloc_var("int32") for _ in range(4))
+    first, step = T.alloc_var("int32"), T.alloc_var("int32")
     address = T.call_extern("int64", "__cvta_generic_to_global", T.address_of(x[0, 0, 0]))
-    lead_first = T.cast((T.truncdiv(address, tile.size_bytes) + batch * x.strides[0]) & mask, "int32")
-    lead_step = T.cast(x.strides[1] & mask, "int32")
-    late_first = (batch & mask) * (out.shape[1] & mask) * (out.shape[2] & mask)
-    late_step = out.shape[2] & mask
-    alignment = _Alignment(mask, lead_first, lead_step, late_first, late_step)
-
+    first = T.cast((T.truncdiv(address, tile.size_bytes) + batch * x.strides[0]) & mask, "int32")
+    step = T.cast(x.strides[1] & mask, "int32")
+    leads = _Starts(first, step, mask)
     for round_ in T.serial(-(-w.rows * w.vectors // (tile.threads * _LOADS_IN_FLIGHT))):
-        _load(w, alignment, x, batch, first_m, first_n, kept, round_)
+        _load(w, leads, x, batch, first_m, first_n, kept, round_)
     T.sync_threads()
+    lates = _Starts((batch & mask) * (out.shape[1] & mask) * (out.shape[2] & mask), out.shape[2] & mask, mask)
     for round_ in T.serial(tile.rows // tile.vector * tile.columns // tile.threads):
-        _store(w, alignment, out, batch, first_m, first_n, kept, round_)
+        _store(w, leads, lates, out, batch, first_m, first_n, kept, round_)
 
 
 @T.macro
-def _load(
-    w: Windows, alignment: _Alignment, x: Any, batch: Any, first_m: Any, first_n: Any, kept: Any, round_: Any
-) -> None:
-    """Keep `_LOADS_IN_FLIGHT` vectors of each thread."""
+def _load(w: Windows, leads: _Starts, x: Any, batch: Any, first_m: Any, first_n: Any, kept: Any, round_: Any) -> None:
+    """Keep `_LOADS_IN_FLIGHT` vectors of each thread; none of the halo where every row of `out` starts on a vector."""
     vector, num_columns = w.tile.vector, x.shape[2]
     top, bottom = T.alloc_var("int32"), T.alloc_var("int32")
-    top = T.if_then_else(alignment.late_step == 0, first_m, T.max(first_m - vector, 0))
+    top = T.if_then_else(x.shape[1] % vector == 0, first_m, T.max(first_m - vector, 0))
     bottom = T.min(first_m + w.tile.rows, x.shape[1])
     held = T.alloc_local((_LOADS_IN_FLIGHT, _VECTOR_WORDS), "uint32")
     for i in T.unroll(_LOADS_IN_FLIGHT):
         row, place = _vector_of_thread(w, round_ * _LOADS_IN_FLIGHT + i)
-        m, n = first_m - vector + row, first_n + place - alignment.lead(row)
+        m, n = first_m - vector + row, first_n + place - leads[row]
         if m >= top and m < bottom and n < first_n + w.tile.columns and n >= 0 and n + vector <= num_columns:
             held[i, 0:_VECTOR_WORDS] = T.ldg128(x[batch, m, n])
     for i in T.unroll(_LOADS_IN_FLIGHT):
         row, place = _vector_of_thread(w, round_ * _LOADS_IN_FLIGHT + i)
-        m, n = first_m - vector + row, first_n + place - alignment.lead(row)
+        m, n = first_m - vector + row, first_n + place - leads[row]
         if m >= top and m < bottom and n < first_n + w.tile.columns:
             if n >= 0 and n + vector <= num_columns:
                 T.sts128(kept[w.place(row) + place], held[i, 0:_VECTOR_WORDS])
@@ -133,7 +120,7 @@ def _vector_of_thread(w: Windows, number: Any) -> tuple[Any, Any]:
 
 @T.macro
 def _store(
-    w: Windows, alignment: _Alignment, out: Any, batch: Any, first_m: Any, first_n: Any, kept: Any, round_: Any
+    w: Windows, leads: _Starts, lates: _Starts, out: Any, batch: Any, first_m: Any, first_n: Any, kept: Any, round_: Any
 ) -> None:
     """Store one vector of each thread."""
     vector, num_columns, num_rows = w.tile.vector, out.shape[1], out.shape[2]
@@ -143,18 +130,18 @@ def _store(
     apart = max(1, 4 // w.tile.size_bytes)
     column, row, m, n, at = (T.alloc_var("int32") for _ in range(5))
     column = (warp // warps_m // apart * lanes_n + lane // _LANES_M) * apart + warp // warps_m % apart
-    row = (warp % warps_m * _LANES_M + lane % _LANES_M + 1) * vector - alignment.late(column)
+    row = (warp % warps_m * _LANES_M + lane % _LANES_M + 1) * vector - lates[column]
     m = first_m - vector + row
     n = first_n + column
     taken = T.alloc_local((vector,), out.dtype)
     if n < num_columns:
         if m >= 0 and m + vector <= num_rows:
             for i in T.unroll(vector):
-                at = w.place(row + i) + alignment.lead(row + i) + column
+                at = w.place(row + i) + leads[row + i] + column
                 taken[i] = kept[at]
             T.stg128(out[batch, n, m], T.reinterpret(taken[0:vector], "uint32x4"))
         else:
             for i in T.unroll(vector, unroll_factor=1):
                 if m + i >= 0 and m + i < num_rows:
-                    at = w.place(row + i) + alignment.lead(row + i) + column
+                    at = w.place(row + i) + leads[row + i] + column
                     out[batch, n, m + i] = kept[at]

@@ -7,7 +7,8 @@ rows of `x`, meets its threads once, and stores it along the rows of `out`.
 There are two ways through a tile:
 
 * `_squares`, where every address, stride and size is a multiple of 16 bytes;
-* `_windows`, for all other matrices: a quarter slower, the same accesses, and more arithmetic.
+* `_windows`, for all other matrices: the same accesses and more arithmetic, a quarter slower for elements of 2 bytes,
+  up to twice as slow for single bytes.
 
 Which one is taken is decided at launch, from the arguments, by all blocks alike: the base address of `x` counts, and
 no specialization knows it. So both are in one kernel, over one tile and one piece of shared memory, and neither takes
@@ -42,8 +43,7 @@ class Config:
     Attributes:
         rows, columns: of `x` in a tile.
         warps: of a block.
-        words: see `Squares`.
-        lanes_m: see `Squares`.
+        words, lanes_m: of `Squares`.
         blocks_per_sm: blocks that must fit on a multiprocessor; it caps registers.
     """
 
@@ -56,7 +56,7 @@ class Config:
 
 
 def tuned(size_bytes: int) -> Config:
-    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns."""
+    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns; of 8 bytes: like 4."""
     return {
         1: Config(256, 128, words=1, lanes_m=8),
         2: Config(128, 128),
