@@ -1,7 +1,9 @@
 """``moe.expand_to_fused`` for CUDA: a token's row is read once, 16 bytes a thread, and written for each pick.
 
-Blocks past those of the tokens look for padding among a few positions each, and fill it with zeros. Where an
-address, a stride or the size of a row is no multiple of 16 bytes, threads move single bytes.
+A thread has one vector of the row or, past its last one, one word of the scale factors: neither waits for the other.
+The blocks after those of the tokens fill the padding with zeros: each lane of a warp looks at one position of a group.
+They come last because their stores are one long run, which is written fastest on its own. Where an address, a stride
+or the size of a row is no multiple of 16 bytes, threads move single bytes.
 """
 
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from tkc.model import Specialization, Target
 PASS_CONFIGS: dict[str, object] = {"tl.disable_safe_memory_legalize": True}
 
 _VECTOR = 16
+_WARP = 32
 _PICKS = 8
 """Positions that a thread loads before it writes to the first."""
 
@@ -24,14 +27,12 @@ class Config:
     """Tuning choices.
 
     Attributes:
-        threads: of a block.
-        vectors: of 16 bytes that a thread has of a row.
-        padding: positions that a block looks at for padding.
+        threads: of a block; a multiple of a warp's 32.
+        padding: positions of a group, among which a block looks for padding; at most 32.
     """
 
     threads: int = 128
-    vectors: int = 1
-    padding: int = 16
+    padding: int = 32
 
 
 DEFAULT = Config()
@@ -39,75 +40,90 @@ DEFAULT = Config()
 
 def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
     """Give the program, which serves any dtype and any width."""
-    threads, vectors, padding, pdl = config.threads, config.vectors, config.padding, has_pdl(target)
+    threads, padding, pdl = config.threads, config.padding, has_pdl(target)
     num_tokens, num_topk, row_bytes = T.dynamic("num_tokens"), T.dynamic("num_topk"), T.dynamic("row_bytes")
     num_scaled, num_sf = T.dynamic("num_scaled"), T.dynamic("num_sf")
     num_positions, num_scaled_positions = T.dynamic("num_positions"), T.dynamic("num_scaled_positions")
     x_stride, out_sf_stride_pos = T.dynamic("x_stride", "int64"), T.dynamic("out_sf_stride_pos", "int64")
     out_sf_stride = T.dynamic("out_sf_stride", "int64")
-    chunks = T.ceildiv(row_bytes, _VECTOR * vectors * threads)
+    vectors = T.ceildiv(row_bytes, _VECTOR)
+    items = vectors + T.if_then_else(num_scaled_positions > 0, num_sf, 0)
+    chunks, groups = T.ceildiv(items, threads), T.ceildiv(num_positions, padding)
 
     @T.macro
-    def copy_row(x, token_topk_to_pos, out, token, chunk, aligned):
-        """Copy this block's part of a row to each of its positions."""
-        positions, row = T.alloc_local((_PICKS,), "int32"), T.alloc_local((vectors, _VECTOR), "uint8")
-        for v in T.unroll(vectors):
-            byte = ((chunk * vectors + v) * threads + T.get_thread_binding()) * _VECTOR
-            if byte < row_bytes:
-                if aligned != 0:
-                    row[v, 0:_VECTOR] = T.reinterpret(T.ldg128(x[token, byte]), f"uint8x{_VECTOR}")
-                else:
-                    for i in T.serial(_VECTOR):
-                        if byte + i < row_bytes:
-                            row[v, i] = x[token, byte + i]
+    def copy_vector(x, token_topk_to_pos, out, token, vector):
+        """Copy 16 bytes of a row to each of its positions."""
+        positions, row = T.alloc_local((_PICKS,), "int32"), T.alloc_local((_VECTOR,), "uint8")
+        row[0:_VECTOR] = T.reinterpret(T.ldg128(x[token, vector * _VECTOR]), f"uint8x{_VECTOR}")
         for step in T.serial(T.ceildiv(num_topk, _PICKS)):
             load_positions(token_topk_to_pos, token, step, positions)
             for k in T.unroll(_PICKS):
                 if positions[k] >= 0 and positions[k] < num_positions:
-                    for v in T.unroll(vectors):
-                        byte = ((chunk * vectors + v) * threads + T.get_thread_binding()) * _VECTOR
-                        if byte < row_bytes:
-                            if aligned != 0:
-                                T.stg128(out[positions[k], byte], T.reinterpret(row[v, 0:_VECTOR], "uint32x4"))
-                            else:
-                                for i in T.serial(_VECTOR):
-                                    if byte + i < row_bytes:
-                                        out[positions[k], byte + i] = row[v, i]
+                    T.stg128(out[positions[k], vector * _VECTOR], T.reinterpret(row[0:_VECTOR], "uint32x4"))
 
     @T.macro
-    def copy_sf(sf, token_topk_to_pos, out_sf, token):
-        """Copy a token's scale factors to each of its positions."""
-        positions = T.alloc_local((_PICKS,), "int32")
-        for i in T.serial(T.ceildiv(num_sf, threads)):
-            place = i * threads + T.get_thread_binding()
-            if place < num_sf:
-                word = T.alloc_var("int32")
-                word = sf[token, place]
-                for step in T.serial(T.ceildiv(num_topk, _PICKS)):
-                    load_positions(token_topk_to_pos, token, step, positions)
-                    for k in T.unroll(_PICKS):
-                        if positions[k] >= 0 and positions[k] < num_scaled_positions:
-                            out_sf[positions[k], place] = word
-
-    @T.macro
-    def clear_row(out, out_sf, position, aligned):
-        """Fill a position with zeros."""
-        zeros = T.alloc_local((_VECTOR,), "uint8")
-        T.clear(zeros)
-        for step in T.serial(T.ceildiv(row_bytes, _VECTOR * threads)):
-            byte = (step * threads + T.get_thread_binding()) * _VECTOR
+    def copy_bytes(x, token_topk_to_pos, out, token, chunk):
+        """Copy this block's part of a row byte by byte."""
+        for i in T.unroll(_VECTOR, unroll_factor=1):
+            byte = (chunk * _VECTOR + i) * threads + T.get_thread_binding()
             if byte < row_bytes:
-                if aligned != 0:
-                    T.stg128(out[position, byte], T.reinterpret(zeros[0:_VECTOR], "uint32x4"))
+                for k in T.unroll(num_topk, unroll_factor=1):
+                    position = T.alloc_var("int32")
+                    position = token_topk_to_pos[token, k]
+                    if position >= 0 and position < num_positions:
+                        out[position, byte] = x[token, byte]
+
+    @T.macro
+    def copy_word(sf, token_topk_to_pos, out_sf, token, place):
+        """Copy a word of a token's scale factors to each of its positions."""
+        positions, word = T.alloc_local((_PICKS,), "int32"), T.alloc_var("int32")
+        word = sf[token, place]
+        for step in T.serial(T.ceildiv(num_topk, _PICKS)):
+            load_positions(token_topk_to_pos, token, step, positions)
+            for k in T.unroll(_PICKS):
+                if positions[k] >= 0 and positions[k] < num_scaled_positions:
+                    out_sf[positions[k], place] = word
+
+    @T.macro
+    def copy(x, sf, token_topk_to_pos, out, out_sf, token, chunk):
+        """Copy this block's part of a token to each of its positions."""
+        item = chunk * threads + T.get_thread_binding()
+        if (address(x) | x_stride | address(out) | T.cast(row_bytes, "int64")) % _VECTOR == 0:
+            if item < vectors:
+                copy_vector(x, token_topk_to_pos, out, token, item)
+        else:
+            copy_bytes(x, token_topk_to_pos, out, token, chunk)
+        if item >= vectors and item < items and token < num_scaled:
+            copy_word(sf, token_topk_to_pos, out_sf, token, item - vectors)
+
+    @T.macro
+    def clear_bytes(out, position, chunk):
+        """Fill this block's part of a position with zeros byte by byte."""
+        for i in T.unroll(_VECTOR, unroll_factor=1):
+            byte = (chunk * _VECTOR + i) * threads + T.get_thread_binding()
+            if byte < row_bytes:
+                out[position, byte] = T.uint8(0)
+
+    @T.macro
+    def clear(pos_to_expert, out, out_sf, group, chunk):
+        """Fill this block's part of a group's padding with zeros. Takes whole warps: a lane loads one expert."""
+        item, lane = chunk * threads + T.get_thread_binding(), T.get_thread_binding() % _WARP
+        zeros, expert = T.alloc_local((_VECTOR,), "uint8"), T.alloc_local((1,), "int32")
+        T.clear(zeros)
+        expert[0] = 0
+        if lane < padding and group * padding + lane < num_positions:
+            expert[0] = pos_to_expert[group * padding + lane]
+        for i in T.serial(padding):
+            position, owner = group * padding + i, T.alloc_var("int32")
+            owner = T.shfl_sync(expert[0], i)
+            if owner < 0:
+                if (address(out) | T.cast(row_bytes, "int64")) % _VECTOR == 0:
+                    if item < vectors:
+                        T.stg128(out[position, item * _VECTOR], T.reinterpret(zeros[0:_VECTOR], "uint32x4"))
                 else:
-                    for i in T.serial(_VECTOR):
-                        if byte + i < row_bytes:
-                            out[position, byte + i] = T.uint8(0)
-        if position < num_scaled_positions:
-            for i in T.serial(T.ceildiv(num_sf, threads)):
-                place = i * threads + T.get_thread_binding()
-                if place < num_sf:
-                    out_sf[position, place] = 0
+                    clear_bytes(out, position, chunk)
+                if item >= vectors and item < items and position < num_scaled_positions:
+                    out_sf[position, item - vectors] = 0
 
     @T.prim_func
     def expand_to_fused(
@@ -118,32 +134,25 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
         out: T.Tensor[(num_positions, row_bytes), "uint8"],
         out_sf: T.StridedTensor[(num_scaled_positions, num_sf), (out_sf_stride_pos, out_sf_stride), "int32"],
     ):
-        with T.Kernel(num_tokens * chunks + T.ceildiv(num_positions, padding), threads=threads) as block:
-            misaligned = T.alloc_var("int64")
-            misaligned = T.call_extern("int64", "__cvta_generic_to_global", T.address_of(out[0, 0]))
-            misaligned |= T.cast(row_bytes, "int64")
+        with T.Kernel((num_tokens + groups) * chunks, threads=threads) as block:
+            row, chunk = T.alloc_var("int32"), T.alloc_var("int32")
+            row = T.truncdiv(block, chunks)
+            chunk = T.truncmod(block, chunks)
             if pdl:
                 T.pdl_sync()
-            aligned = T.alloc_var("int32")
-            if block < num_tokens * chunks:
-                misaligned |= T.call_extern("int64", "__cvta_generic_to_global", T.address_of(x[0, 0])) | x_stride
-                aligned = T.cast(misaligned % _VECTOR == 0, "int32")
-                token, chunk = T.alloc_var("int32"), T.alloc_var("int32")
-                token = T.truncdiv(block, chunks)
-                chunk = T.truncmod(block, chunks)
-                copy_row(x, token_topk_to_pos, out, token, chunk, aligned)
-                if chunk == 0 and token < num_scaled:
-                    copy_sf(sf, token_topk_to_pos, out_sf, token)
+            if row < num_tokens:
+                copy(x, sf, token_topk_to_pos, out, out_sf, row, chunk)
             else:
-                aligned = T.cast(misaligned % _VECTOR == 0, "int32")
-                for i in T.serial(padding):
-                    position = (block - num_tokens * chunks) * padding + i
-                    if position < num_positions and pos_to_expert[position] < 0:
-                        clear_row(out, out_sf, position, aligned)
+                clear(pos_to_expert, out, out_sf, row - num_tokens, chunk)
             if pdl:
                 T.pdl_trigger()
 
     return expand_to_fused
+
+
+def address(tensor: Any) -> Any:
+    """Where a tensor begins."""
+    return T.call_extern("int64", "__cvta_generic_to_global", T.address_of(tensor[0, 0]))
 
 
 @T.macro

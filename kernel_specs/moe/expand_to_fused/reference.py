@@ -52,6 +52,7 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
         (0, 8, 64, 0, 2, False),
         (2, 3, 16, 0, 1, False),
         (2, 35, 32, 0, 2, False),
+        (2, 3, 2051, 3, 5, False),
     ):
         num_positions = num_tokens * num_topk + 19
         order = torch.randperm(num_positions, generator=generator)[: num_tokens * num_topk].int()
