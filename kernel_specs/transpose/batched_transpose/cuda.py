@@ -1,14 +1,14 @@
 """`batched_transpose` for CUDA: a block moves a tile of `x` through shared memory, 16 bytes an access on both sides.
 
 A transpose moves each byte once each way, so what counts is how device memory is touched: whole vectors of 16 bytes,
-from 128 to 256 contiguous bytes of a row at a time, and many of them in flight. A block loads such a tile along the
+128 or 256 contiguous bytes of a row at a time, and many of them in flight. A block loads such a tile along the
 rows of `x`, meets its threads once, and stores it along the rows of `out`.
 
 There are two ways through a tile:
 
 * `_squares`, where every address, stride and size is a multiple of 16 bytes;
-* `_windows`, for all other matrices: the same accesses and more arithmetic, a quarter slower for elements of 2 bytes,
-  up to twice as slow for single bytes.
+* `_windows`, for all other matrices: the same accesses and more arithmetic, a quarter to a third slower for elements
+  of 2 bytes, up to twice as slow for single bytes.
 
 Which one is taken is decided at launch, from the arguments, by all blocks alike: the base address of `x` counts, and
 no specialization knows it. So both are in one kernel, over one tile and one piece of shared memory, and neither takes
@@ -55,10 +55,10 @@ class Config:
     blocks_per_sm: int = 4
 
 
-def tuned(size_bytes: int) -> Config:
-    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns; of 8 bytes: like 4."""
+def tuned(size_bytes: int, target: Target) -> Config:
+    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns; elsewhere without a spill."""
     return {
-        1: Config(256, 128, words=1, lanes_m=8),
+        1: Config(128, 256, words=1, lanes_m=8, blocks_per_sm=4 if target.name == "sm90" else 3),
         2: Config(128, 128),
         4: Config(64, 64, blocks_per_sm=5),
         8: Config(64, 32, blocks_per_sm=5),
@@ -67,7 +67,7 @@ def tuned(size_bytes: int) -> Config:
 
 def build(specialization: Specialization, target: Target, config: Config | None = None) -> Any:
     size_bytes = specialization.int("size_bytes")
-    config = config or tuned(size_bytes)
+    config = config or tuned(size_bytes, target)
     dtype, pdl = DTYPES[size_bytes].value, has_pdl(target)
     tile = Tile(size_bytes, config.rows, config.columns, config.warps)
     squares, windows = Squares(tile, config.words, config.lanes_m), Windows(tile)

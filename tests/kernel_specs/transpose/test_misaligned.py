@@ -52,7 +52,7 @@ def _program(specialization: Specialization) -> Program:
 def _check(program: Program, specialization: Specialization, misaligned_by: Mapping[str, int], seed: int) -> None:
     """Two matrices of a tile and a bit more both ways, each axis off a multiple of 16 bytes by so many elements."""
     size_bytes = specialization.int("size_bytes")
-    vector, config = 16 // size_bytes, tuned(size_bytes)
+    vector, config = 16 // size_bytes, tuned(size_bytes, Target.parse("sm90"))
     off = dict.fromkeys(AXES, 0) | dict(misaligned_by)
     rows, columns = config.rows + vector + off["num_rows"], config.columns + vector + off["num_columns"]
     stride_row = -(-columns // vector) * vector + off["stride_row"]
