@@ -56,7 +56,7 @@ class Config:
 
 
 def tuned(size_bytes: int, target: Target) -> Config:
-    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns; elsewhere without a spill."""
+    """The fastest sharing of those timed on an H200, at 8192 rows of 7168 columns; elsewhere one without spills."""
     return {
         1: Config(128, 256, words=1, lanes_m=8, blocks_per_sm=4 if target.name == "sm90" else 3),
         2: Config(128, 128),
