@@ -17,6 +17,18 @@ from tkc.runtime import KernelTable
 _KERNELS = KernelTable(SPEC)
 _INT32_MAX = 2**31 - 1
 _PAIRS = (("image_bias", "image_token_mask"), ("to_physical_map", "logical_count"))
+_SHAPES = {
+    "mask": "T",
+    "bias": "E",
+    "image_bias": "E",
+    "image_token_mask": "T",
+    "fix_routing_mask": "T",
+    "force_random": "T",
+    "logical_count": "E + S",
+    "unmapped_topk_idx": "T, K",
+    "scores": "T, E",
+}
+"""T tokens, E experts, K picks, S shared experts."""
 
 
 def launch_gate(
@@ -116,19 +128,20 @@ def _check_given(
 ) -> None:
     """Shapes of the tensors that a call may leave out, and which of them need each other."""
     shapes = {
-        "bias": (num_experts,),
-        "image_bias": (num_experts,),
-        "logical_count": (num_experts + num_shared,),
-        "unmapped_topk_idx": (num_tokens, num_topk),
-        "scores": (num_tokens, num_experts),
+        "T": (num_tokens,),
+        "E": (num_experts,),
+        "E + S": (num_experts + num_shared,),
+        "T, K": (num_tokens, num_topk),
+        "T, E": (num_tokens, num_experts),
     }
     for name, tensor in given.items():
         if name == "to_physical_map":
             _check_map(tensor, num_experts + num_shared)
-        else:
-            check_shape(name, tensor, *shapes.get(name, (num_tokens,)))
-    for pair in _PAIRS:
-        check_together(**{name: given.get(name) for name in pair})
+        elif tensor.shape != shapes[_SHAPES[name]]:
+            check_shape(name, tensor, *shapes[_SHAPES[name]])
+    for first, second in _PAIRS:
+        if (first in given) is not (second in given):
+            check_together(**{name: given.get(name) for name in (first, second)})
     if "fix_routing_mask" in given and "unmapped_topk_idx" not in given:
         raise ArgumentError(
             "fix_routing_mask is given but unmapped_topk_idx, which holds the fixed picks, is None",
