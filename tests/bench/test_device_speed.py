@@ -99,13 +99,14 @@ def test_one_launch_of_a_loaded_kernel(record: Callable[..., None]) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_host_time(family: str, peer: bool, record: Callable[..., None]) -> None:
     cases = importlib.import_module(f"tests.device.cases.{family}")
-    for name, ours, theirs, _ in cases.benchmarks(torch.device("cuda", 0)):
+    for name, ours, theirs, _ in cases.benchmarks(torch.device("cuda", 0), num_tokens=128):
         record(
-            f"{name}, host time",
+            f"{name}, 128 tokens, host time",
             ours=timing.host_time_us(ours),
             theirs=timing.host_time_us(theirs) if theirs and peer else None,
             unit="us",
             against="TileKernels",
+            bar=0.5,
         )
 
 

@@ -37,12 +37,12 @@ def correctness(device: torch.device, buckets: Sequence[int] = (256,)) -> None:
     _check_laying_out(device, generator, seed)
 
 
-def benchmarks(device: torch.device) -> Iterator[Benchmark]:
-    """Give what is measured: 8192 tokens, 256 experts, 8 picks, hidden size 7168.
+def benchmarks(device: torch.device, num_tokens: int = 8192) -> Iterator[Benchmark]:
+    """Give what is measured: 256 experts, 8 picks, hidden size 7168.
 
     What the installed release of the peer lacks is measured without it.
     """
-    num_tokens, num_experts, num_topk = 8192, 256, 8
+    num_experts, num_topk = 256, 8
     scores = torch.randn(num_tokens, num_experts, device=device)
     picks, row = num_tokens * num_topk, num_tokens * num_experts * 4
 

@@ -47,10 +47,10 @@ def correctness(device: torch.device) -> None:
     _check_casts(device, generator, seed)
 
 
-def benchmarks(device: torch.device) -> Iterator[Benchmark]:
-    """Give what is measured: 8192 tokens, hidden size 7168."""
+def benchmarks(device: torch.device, num_tokens: int = 8192) -> Iterator[Benchmark]:
+    """Give what is measured: hidden size 7168."""
     peer = _peer()
-    num_tokens, hidden = 8192, 7168
+    hidden = 7168
     numel = num_tokens * hidden
     x = torch.randn(num_tokens, hidden, device=device).bfloat16()
     wide = x.float()

@@ -61,10 +61,10 @@ def correctness(device: torch.device) -> None:
         _check(case, shape, dtype, index, interleaved, conjugate, device, generator)
 
 
-def benchmarks(device: torch.device) -> Iterator[Benchmark]:
-    """Give what is measured: 8192 tokens, 128 heads of 192 of which 64 are rotated, and one key head."""
+def benchmarks(device: torch.device, num_tokens: int = 8192) -> Iterator[Benchmark]:
+    """Give what is measured: 128 heads of 192 of which 64 are rotated, and one key head."""
     peer = _peer()
-    tokens, head_dim = 8192, 64
+    tokens, head_dim = num_tokens, 64
     angles = torch.rand(tokens, head_dim // 2, device=device) * 6.28
     cache = torch.cat((angles.cos(), angles.sin()), dim=1)
     for dtype, interleaved, index in (

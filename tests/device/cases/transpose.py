@@ -52,16 +52,16 @@ def correctness(device: torch.device) -> None:
     _check_far_apart(device, seed)
 
 
-def benchmarks(device: torch.device) -> Iterator[Benchmark]:
-    """Give what is measured: 8192 tokens of 7168 bfloat16, and the same numbers of other elements."""
+def benchmarks(device: torch.device, num_tokens: int = 8192) -> Iterator[Benchmark]:
+    """Give what is measured: tokens of 7168 bfloat16, and the same numbers of other elements."""
     peer = _peer()
     for dtype, shape in (
-        (torch.bfloat16, (1, 8192, 7168)),
-        (torch.float8_e4m3fn, (1, 8192, 7168)),
-        (torch.float32, (1, 8192, 7168)),
+        (torch.bfloat16, (1, num_tokens, 7168)),
+        (torch.float8_e4m3fn, (1, num_tokens, 7168)),
+        (torch.float32, (1, num_tokens, 7168)),
         (torch.bfloat16, (32, 2048, 7168)),
         (torch.float8_e4m3fn, (32, 2048, 7168)),
-        (torch.int64, (1, 8192, 7168)),
+        (torch.int64, (1, num_tokens, 7168)),
         (torch.bfloat16, (1, 8001, 7168)),
     ):
         x = torch.randint(0, 100, shape, device=device, dtype=torch.int32).to(dtype)
