@@ -43,7 +43,7 @@ def moe_topk_gate_backward(
         out: ``[T, E]``, float32, contiguous, to write into.
 
     Returns:
-        ``[T, E]``, float32. T may be 0; E is 1 to 1024, K 1 to 32.
+        ``[T, E]``, float32; NaN for an expert whose score is NaN, picked or not. T may be 0; E is 1 to 1024, K 1 to 32.
 
     Raises ArgumentError, before anything is launched, for arguments that do not fit.
     """

@@ -27,13 +27,12 @@ def moe_topk_gate_backward(
 ) -> torch.Tensor:
     """Gradient by the logits: see the operator of the same name for every argument."""
     num_tokens, num_experts = scores.shape
-    picked = (topk_idx >= 0) & (topk_idx < num_experts)
-    index = topk_idx.masked_fill(~picked, 0)
-    values = scores.double()
-    weights, grads = topk_weights.double() * picked, grad_topk_weights.double() * picked
-    divisor = (values.gather(1, index) * picked).sum(1, keepdim=True) + _EPSILON
-    routes = (routed_scaling_factor * grads - (grads * weights).sum(1, keepdim=True)) / divisor * picked
-    slopes = torch.zeros_like(values).scatter_add_(1, index, routes)
+    none = (topk_idx < 0) | (topk_idx >= num_experts)
+    index, values = topk_idx.masked_fill(none, 0), scores.double()
+    weights, grads = topk_weights.double().masked_fill(none, 0), grad_topk_weights.double().masked_fill(none, 0)
+    divisor = values.gather(1, index).masked_fill(none, 0).sum(1, keepdim=True) + _EPSILON
+    routes = (routed_scaling_factor * grads - (grads * weights).sum(1, keepdim=True)) / divisor
+    slopes = torch.zeros_like(values).scatter_add_(1, index, routes.masked_fill(none, 0))
     if mask is not None and grad_scores_sum is not None and num_tokens:
         total = values.sum(1, keepdim=True)
         grad_sums = grad_scores_sum.double().repeat_interleave(num_tokens // grad_scores_sum.shape[0], 0)
@@ -51,22 +50,28 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
     """Give launch arguments that cover the edges of what `specialization` serves; outputs are poisoned."""
     generator = torch.Generator().manual_seed(seed)
     room = specialization["max_experts"]
-    for num_tokens, num_experts, num_topk, num_sums in (
-        (1, room, 8, 0),
-        (33, room, 8, 3),
-        (6, room - 1, 6, 6),
-        (8, room - 17, 32, 1),
-        (3, 40, 32, 0),
-        (2, 1, 1, 1),
-        (0, room, 8, 0),
+    for num_tokens, num_experts, num_topk, num_sums, gap, shift in (
+        (33, room, 8, 0, 0, 0),
+        (5, room - 1, 3, 0, 0, 0),
+        (9, room - 4, 6, 0, 4, 0),
+        (7, room, 16, 0, 3, 1),
+        (6, 40, 9, 0, 0, 0),
+        (3, 40, 32, 0, 3, 0),
+        (33, room, 8, 3, 3, 0),
+        (6, room - 1, 6, 6, 3, 0),
+        (8, room - 17, 32, 1, 0, 0),
+        (2, 1, 1, 1, 3, 0),
+        (0, room, 8, 0, 3, 0),
     ):
-        logits = torch.randn(num_tokens, num_experts + 3, generator=generator) * 4
-        scores = score(logits, specialization["scoring_func"])[:, :num_experts]
-        for low in (0, -2):  # distinct picks; then repeated ones, and some that are none
+        logits = torch.randn(num_tokens, shift + num_experts + gap, generator=generator) * 4
+        scores = score(logits, specialization["scoring_func"])[:, shift : shift + num_experts]
+        for low in (0, -2):  # distinct picks; then repeated ones, and some that are none, and scores that are NaN
             order = torch.rand(num_tokens, num_experts, generator=generator).argsort(1)
             index = order[:, :num_topk].clone(memory_format=torch.contiguous_format)
             if low:
                 index = torch.randint(low, num_experts + 1, index.shape, generator=generator)
+                scores = scores.clone()
+                scores[1::5, num_experts // 3] = torch.nan
             shape = (num_tokens, num_topk)
             yield {
                 "scores": scores,
@@ -75,7 +80,7 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
                 "grad_topk_weights": torch.randn(shape, generator=generator),
                 "mask": torch.rand(num_tokens if num_sums else 0, generator=generator) < 0.7,
                 "grad_scores_sum": torch.randn(num_sums, num_experts if num_sums else 1, generator=generator),
-                "grad_logits": torch.full((num_tokens, num_experts), float("nan")),
+                "grad_logits": torch.full((num_tokens, num_experts), 77.0),
                 "tokens_per_sum": max(num_tokens // max(num_sums, 1), 1),
                 "routed_scaling_factor": 2.5,
             }
