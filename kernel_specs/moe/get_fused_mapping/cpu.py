@@ -12,11 +12,12 @@ def build(specialization: Specialization, target: Target) -> Any:
     """Give the program for up to 1024 experts."""
     num_tokens, num_topk, num_experts = T.dynamic("num_tokens"), T.dynamic("num_topk"), T.dynamic("num_experts")
     num_positions, num_slices = T.dynamic("num_positions"), T.dynamic("num_slices")
+    num_columns = T.dynamic("num_columns")
 
     @T.prim_func
     def get_fused_mapping(
         topk_idx: T.Tensor[(num_tokens, num_topk), "int64"],
-        slice_counts: T.Tensor[(num_slices, num_experts), "int32"],
+        slice_counts: T.Tensor[(num_slices, num_columns), "int32"],
         pos_to_expert: T.Tensor[(num_positions,), "int32"],
         pos_to_token: T.Tensor[(num_positions,), "int32"],
         pos_to_token_topk: T.Tensor[(num_positions,), "int32"],
@@ -31,7 +32,7 @@ def build(specialization: Specialization, target: Target) -> Any:
             size, cursor = T.alloc_var("int32"), T.alloc_var("int32")
             size, cursor = T.truncdiv(num_tokens * num_topk + num_slices - 1, num_slices), 0
             for part in T.serial(num_slices):
-                for e in T.serial(num_experts):
+                for e in T.serial(num_columns):
                     slice_counts[part, e] = 0
             for token in T.serial(num_tokens):
                 for k in T.serial(num_topk):

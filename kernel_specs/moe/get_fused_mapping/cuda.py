@@ -1,18 +1,36 @@
 """``moe.get_fused_mapping`` for CUDA: a counting sort in two kernels.
 
-The first counts experts in equal slices of the picks. In the second each block adds up the counts of the
-slices before its own, lays out the experts, and gives its picks their positions in order: a warp has a run of
-picks, and among the 32 that it looks at together a pick comes after the equal ones of lower lanes.
+The first counts experts in equal slices of the picks. In the second each block adds up the counts of the slices before
+its own and of all, lays out the experts, and gives its picks their positions in order. A warp has a run of picks; among
+the 32 that it looks at together, a pick comes after the equal ones of lower lanes. So the order shows neither how many
+blocks there are nor which of them was first.
+
+A block sorts its picks in shared memory before it writes them by position: then neighbours in a warp write neighbours
+in memory, where picks in their own order would each touch a line of memory for 4 bytes. Padding is all that is cleared.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
-from kernel_specs.moe._histogram import THREADS, count_slice
 from kernel_specs.moe._routing import MAX_EXPERTS
 from kernel_specs.moe._selection import WARP
+from kernel_specs.moe.get_fused_mapping._sorting import (
+    add_slices,
+    clear,
+    clear_padding,
+    give_cursors,
+    hold_picks,
+    lay_out,
+    once,
+    rank_picks,
+    slice_of,
+    sort_picks,
+    write_expert,
+    write_sorted,
+)
 from tkc.model import Specialization, Target
 
 PASS_CONFIGS: dict[str, object] = {
@@ -22,23 +40,36 @@ PASS_CONFIGS: dict[str, object] = {
     "tl.disable_safe_memory_legalize": True,
 }
 
-_WARPS = THREADS // WARP
-_BATCH = 16
-"""Counts that a thread loads before it adds the first."""
-_EACH = MAX_EXPERTS // THREADS
-"""Consecutive experts that a thread lays out."""
+
+@dataclass(frozen=True)
+class Config:
+    """Tuning choices.
+
+    Attributes:
+        threads: of a block; a multiple of a warp's 32, at most 1024.
+        rounds: picks of a thread that are sorted together.
+        batch: slices whose counts a thread loads before it adds the first.
+    """
+
+    threads: int = 256
+    rounds: int = 4
+    batch: int = 16
 
 
-def build(specialization: Specialization, target: Target) -> Any:
+DEFAULT = Config()
+
+
+def build(specialization: Specialization, target: Target, config: Config = DEFAULT) -> Any:
     """Give the program for up to 1024 experts."""
-    pdl = has_pdl(target)
+    threads, pdl = config.threads, has_pdl(target)
     num_tokens, num_topk, num_experts = T.dynamic("num_tokens"), T.dynamic("num_topk"), T.dynamic("num_experts")
     num_positions, num_slices = T.dynamic("num_positions"), T.dynamic("num_slices")
+    num_columns = T.dynamic("num_columns")
 
     @T.prim_func
     def get_fused_mapping(
         topk_idx: T.Tensor[(num_tokens, num_topk), "int64"],
-        slice_counts: T.Tensor[(num_slices, num_experts), "int32"],
+        slice_counts: T.Tensor[(num_slices, num_columns), "int32"],
         pos_to_expert: T.Tensor[(num_positions,), "int32"],
         pos_to_token: T.Tensor[(num_positions,), "int32"],
         pos_to_token_topk: T.Tensor[(num_positions,), "int32"],
@@ -48,89 +79,32 @@ def build(specialization: Specialization, target: Target) -> Any:
         num_tokens_per_expert: T.Tensor[(num_experts,), "int32"],
         alignment: T.int32,
     ):
-        with T.Kernel(num_slices, threads=THREADS) as block:
+        with T.Kernel(num_slices, threads=threads) as block:
             if pdl:
                 T.pdl_sync()
-            thread = T.get_thread_binding()
-            picks = T.view(topk_idx, (num_tokens * num_topk,))
-            for i in T.serial(T.ceildiv(num_positions, num_slices * THREADS)):
-                place = T.alloc_var("int32")
-                place = (i * num_slices + block) * THREADS + thread
-                if place < num_positions:
-                    pos_to_expert[place] = -1
-                    pos_to_token[place] = -1
-                    pos_to_token_topk[place] = -1
-            count_slice(picks, slice_counts, block, THREADS)
+            count(topk_idx, slice_counts, num_experts, block, config)
             if pdl:
                 T.pdl_trigger()
-        with T.Kernel(num_slices, threads=THREADS) as block:
-            thread = T.get_thread_binding()
-            warp, lane = thread // WARP, thread % WARP
-            before = T.alloc_shared((MAX_EXPERTS,), "int32")
-            sizes = T.alloc_shared((MAX_EXPERTS,), "int32")
-            starts = T.alloc_shared((MAX_EXPERTS,), "int32")
-            sums = T.alloc_shared((_WARPS,), "int32")
-            cursors = T.alloc_shared((_WARPS, MAX_EXPERTS), "int32")
+        with T.Kernel(num_slices, threads=threads) as block:
             if pdl:
                 T.pdl_sync()
-            add_slices(slice_counts, block, before, sizes, alignment)
-            for i in T.serial(_WARPS * _EACH):
-                cursors[i // _EACH, i % _EACH * THREADS + thread] = 0
-            T.sync_threads()
-            lay_out(sizes, starts, sums)
-            if block == 0:
-                for i in T.unroll(_EACH):
-                    expert = i * THREADS + thread
-                    if expert < num_experts:
-                        expert_start[expert] = starts[expert]
-                        expert_end[expert] = starts[expert] + sizes[expert]
-                        num_tokens_per_expert[expert] = sizes[expert]
-            first, size, run, rounds = (T.alloc_var("int32") for _ in range(4))
-            size = T.truncdiv(num_tokens * num_topk + num_slices - 1, num_slices)
-            run = T.ceildiv(size, THREADS) * WARP
-            rounds = T.ceildiv(size, THREADS)
-            first = block * size + warp * run
-            run = T.min(T.min(size - warp * run, num_tokens * num_topk - first), run)
-            flat_picks = T.view(topk_idx, (num_tokens * num_topk,))
-            for i in T.serial(rounds):
-                counted = T.alloc_var("int32")
-                counted = pick_at(flat_picks, first, i * WARP + lane, run, lane, num_experts)
-                if counted >= 0:
-                    T.atomic_add(cursors[warp, counted], 1)
-            T.sync_threads()
-            for i in T.unroll(_EACH):
-                cursor, count = T.alloc_var("int32"), T.alloc_var("int32")
-                cursor = starts[i * THREADS + thread] + before[i * THREADS + thread]
-                for w in T.unroll(_WARPS):
-                    count = cursors[w, i * THREADS + thread]
-                    cursors[w, i * THREADS + thread] = cursor
-                    cursor += count
-            T.sync_threads()
-            positions = T.view(token_topk_to_pos, (num_tokens * num_topk,))
-            for i in T.serial(rounds):
-                named, leader, cursor_of, position, pick = (T.alloc_var("int32") for _ in range(5))
-                named = pick_at(flat_picks, first, i * WARP + lane, run, lane, num_experts)
-                equal = T.alloc_var("uint32")
-                equal = T.match_any_sync(named)
-                leader = T.__ffs(T.cast(equal, "int32")) - 1
-                cursor_of = 0
-                if named >= 0 and lane == leader:
-                    cursor_of = cursors[warp, named]
-                cursor_of = T.shfl_sync(cursor_of, leader)
-                if named >= 0 and lane == leader:
-                    cursors[warp, named] = cursor_of + T.cast(T.popcount(equal), "int32")
-                below = equal & ((T.uint32(1) << T.cast(lane, "uint32")) - T.uint32(1))
-                position = T.if_then_else(named >= 0, cursor_of + T.cast(T.popcount(below), "int32"), -1)
-                T.sync_warp()
-                pick = first + i * WARP + lane
-                if position >= num_positions:
-                    position = -1
-                if i * WARP + lane < run:
-                    positions[pick] = position
-                if position >= 0:
-                    pos_to_expert[position] = named
-                    pos_to_token[position] = T.truncdiv(pick, num_topk)
-                    pos_to_token_topk[position] = pick
+            by_position = (pos_to_expert, pos_to_token, pos_to_token_topk)
+            by_expert = (expert_start, expert_end, num_tokens_per_expert)
+            totals = T.alloc_shared((MAX_EXPERTS,), "int32")
+            starts = T.alloc_shared((MAX_EXPERTS + 1,), "int32")
+            place(
+                topk_idx,
+                slice_counts,
+                by_position,
+                token_topk_to_pos,
+                by_expert,
+                alignment,
+                totals,
+                starts,
+                block,
+                config,
+            )
+            clear_padding(by_position, starts, totals, num_experts, num_slices, block, threads)
             if pdl:
                 T.pdl_trigger()
 
@@ -138,63 +112,94 @@ def build(specialization: Specialization, target: Target) -> Any:
 
 
 @T.macro
-def add_slices(slice_counts: Any, block: Any, before: Any, sizes: Any, alignment: Any) -> None:
-    """Add up, for each expert, the counts of the slices before this block's, and of all, padded to the alignment."""
-    thread = T.get_thread_binding()
-    counts = T.alloc_local((_BATCH,), "int32")
-    for i in T.unroll(_EACH):
-        expert = i * THREADS + thread
-        earlier, total = T.alloc_var("int32"), T.alloc_var("int32")
-        earlier, total = 0, 0
-        if expert < slice_counts.shape[1]:
-            for step in T.serial(T.ceildiv(slice_counts.shape[0], _BATCH)):
-                for j in T.unroll(_BATCH):
-                    counts[j] = 0
-                    if step * _BATCH + j < slice_counts.shape[0]:
-                        counts[j] = slice_counts[step * _BATCH + j, expert]
-                for j in T.unroll(_BATCH):
-                    total += counts[j]
-                    if step * _BATCH + j < block:
-                        earlier += counts[j]
-        before[expert] = earlier
-        sizes[expert] = T.truncdiv(total + alignment - 1, alignment) * alignment
+def count(topk_idx: Any, slice_counts: Any, num_experts: Any, block: Any, config: Config) -> None:
+    """Count a block's slice of the picks into its row of `slice_counts`."""
+    threads, rounds, thread = config.threads, config.rounds, T.get_thread_binding()
+    num_slices, num_columns = slice_counts.shape
+    counts = T.alloc_shared((MAX_EXPERTS,), "int32")
+    held = T.alloc_local((rounds,), "int32")
+    first, size = T.alloc_var("int32"), T.alloc_var("int32")
+    first, size = slice_of(topk_idx, block, num_slices)
+    for chunk in once(T.max(1, T.ceildiv(size, threads * rounds))):
+        hold_picks(topk_idx, first, size, chunk, num_experts, held, rounds, threads)
+        if chunk == 0:
+            clear(counts, num_columns, threads)
+            T.sync_threads()
+        for i in T.unroll(rounds):
+            if held[i] >= 0:
+                T.atomic_add(counts[held[i]], 1)
+    T.sync_threads()
+    for i in once(T.ceildiv(num_columns, threads)):
+        if i * threads + thread < num_columns:
+            slice_counts[block, i * threads + thread] = counts[i * threads + thread]
 
 
 @T.macro
-def lay_out(sizes: Any, starts: Any, sums: Any) -> None:
-    """Put the sum of the sizes before each expert's into `starts`; all threads of the block call it."""
-    thread = T.get_thread_binding()
-    warp, lane = thread // WARP, thread % WARP
-    own, running, other = T.alloc_var("int32"), T.alloc_var("int32"), T.alloc_var("int32")
-    own = 0
-    for i in T.unroll(_EACH):
-        own += sizes[thread * _EACH + i]
-    running = own
-    for distance in (1, 2, 4, 8, 16):
-        other = T.shfl_up(running, distance)
-        if lane >= distance:
-            running += other
-    if lane == WARP - 1:
-        sums[warp] = running
-    T.sync_threads()
-    running -= own
-    for w in T.unroll(_WARPS):
-        if w < warp:
-            running += sums[w]
-    for i in T.unroll(_EACH):
-        starts[thread * _EACH + i] = running
-        running += sizes[thread * _EACH + i]
-    T.sync_threads()
-
-
-@T.macro
-def pick_at(flat_picks: Any, first: Any, place: Any, run: Any, lane: Any, num_experts: Any) -> Any:
-    """The expert of a warp's pick; for none, a negative number that no other lane has."""
-    expert = T.alloc_var("int32")
-    expert = -1 - lane
-    if place < run:
-        given = T.alloc_var("int64")
-        given = flat_picks[first + place]
-        if given >= T.int64(0) and given < T.cast(num_experts, "int64"):
-            expert = T.cast(given, "int32")
-    return expert
+def place(
+    topk_idx: Any,
+    slice_counts: Any,
+    by_position: Any,
+    token_topk_to_pos: Any,
+    by_expert: Any,
+    alignment: Any,
+    totals: Any,
+    starts: Any,
+    block: Any,
+    config: Config,
+) -> None:
+    """Give a block's picks their positions; leave the picks and the first position of each expert to all threads."""
+    threads, rounds, warps, thread = config.threads, config.rounds, config.threads // WARP, T.get_thread_binding()
+    (num_slices, num_columns), num_experts = slice_counts.shape, by_expert[0].shape[0]
+    mine = T.alloc_shared((MAX_EXPERTS,), "int32")
+    bases = T.alloc_shared((MAX_EXPERTS,), "int32")
+    slots = T.alloc_shared((MAX_EXPERTS + 1,), "int32")
+    cursors = T.alloc_shared((warps * MAX_EXPERTS,), "int32")
+    sorted_picks = T.alloc_shared((threads * rounds, 2), "int32")
+    sums = T.alloc_shared((2 * WARP,), "int32")
+    held, ranks = T.alloc_local((rounds,), "int32"), T.alloc_local((rounds,), "int32")
+    first, size = T.alloc_var("int32"), T.alloc_var("int32")
+    first, size = slice_of(topk_idx, block, num_slices)
+    for chunk in once(T.max(1, T.ceildiv(size, threads * rounds))):
+        if chunk > 0:
+            T.sync_threads()
+        hold_picks(topk_idx, first, size, chunk, num_experts, held, rounds, threads)
+        clear(cursors, num_experts * warps, threads)
+        if chunk == 0:
+            clear(totals, num_columns, threads)
+            clear(bases, num_columns, threads)
+            T.sync_threads()
+            add_slices(slice_counts, block, bases, totals, config.batch, threads)
+        else:
+            T.sync_threads()
+        rank_picks(cursors, num_experts, held, ranks, rounds)
+        T.sync_threads()
+        if chunk == 0:
+            lay_out(totals, starts, sums, num_experts, alignment, threads)
+        for i in once(T.ceildiv(num_experts, threads)):
+            expert = i * threads + thread
+            if expert < num_experts:
+                if chunk == 0:
+                    bases[expert] += starts[expert]
+                    if block == num_slices - 1:
+                        write_expert(by_expert, starts, expert)
+                else:
+                    bases[expert] += mine[expert]
+                mine[expert] = give_cursors(cursors, bases, expert, num_experts, warps)
+        lay_out(mine, slots, sums, num_experts, 1, threads)
+        begin, left = first + chunk * (threads * rounds), size - chunk * (threads * rounds)
+        sort_picks(
+            sorted_picks,
+            token_topk_to_pos,
+            cursors,
+            bases,
+            slots,
+            held,
+            ranks,
+            begin,
+            left,
+            num_experts,
+            by_position[0].shape[0],
+            rounds,
+        )
+        T.sync_threads()
+        write_sorted(sorted_picks, by_position, slots[num_experts], begin, topk_idx.shape[1], rounds, threads)

@@ -6,7 +6,6 @@ import torch
 
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, checked_mode
-from kernel_specs.moe._counting import num_slices
 from kernel_specs.moe._routing import MAX_EXPERTS
 from kernel_specs.moe.get_fused_mapping.spec import SPEC
 from tkc.errors import ArgumentError
@@ -16,6 +15,12 @@ __all__ = ["get_fused_mapping"]
 
 _KERNELS = KernelTable(SPEC)
 _INT32_MAX = 2**31 - 1
+
+_SLICE = 1024
+"""Picks that are worth a slice: as many as a block sorts at once."""
+
+_MAX_SLICES = 128
+"""Most slices, because each adds up the counts of all. With 64, half a million picks take 1.5 times as long."""
 
 Mapping8 = tuple[
     torch.Tensor,
@@ -63,20 +68,22 @@ def get_fused_mapping(
     if room + alignment * num_experts > _INT32_MAX:
         raise ArgumentError(f"topk_idx asks for {room} positions; expected less than 2^31", argument="topk_idx")
     int32 = {"dtype": torch.int32, "device": topk_idx.device}
-    if not num_picks:
-        by_position = [torch.full((room,), -1, **int32) for _ in range(3)]
-        by_expert = [torch.zeros(num_experts, **int32) for _ in range(3)]
-        by_pick = torch.empty(num_tokens, num_topk, **int32)
-    else:
-        by_position = [torch.empty(room, **int32) for _ in range(3)]
-        by_expert = [torch.empty(num_experts, **int32) for _ in range(3)]
-        by_pick = torch.empty(num_tokens, num_topk, **int32)
-        scratch = torch.empty(num_slices(num_picks), num_experts, **int32)
+    # Three tensors in one allocation: an allocation costs the host more than a view.
+    by_position = torch.empty(3, room, **int32).unbind()
+    by_expert = torch.empty(3, num_experts, **int32).unbind()
+    by_pick = torch.empty(num_tokens, num_topk, **int32)
+    if num_picks:
+        num_slices = min(_MAX_SLICES, -(-num_picks // _SLICE))
+        scratch = torch.empty(num_slices, -(-num_experts // 4) * 4, **int32)
         _KERNELS[topk_idx.device, get_pdl()](topk_idx, scratch, *by_position, by_pick, *by_expert, alignment)
+    else:
+        for tensors, value in ((by_position, -1), (by_expert, 0)):
+            for tensor in tensors:
+                tensor.fill_(value)
     sizes: list[int] = []
     if not num_expanded_tokens and not force_no_sync:
         sizes = by_expert[2].tolist()
-        by_position = [tensor[: sum(sizes)] for tensor in by_position]
+        by_position = tuple(tensor[: sum(sizes)] for tensor in by_position)
     elif checked_mode() and num_expanded_tokens:
         _check_room(by_expert[1], room)
     return (*by_position, by_pick, *by_expert, sizes)  # type: ignore[return-value]
