@@ -7,12 +7,18 @@ import tilelang.language as T
 from kernel_specs.quant._expressions import e2m1_top
 
 
-def is_aligned(*tensors: Any) -> Any:
-    """Whether all tensors begin at multiples of 16 bytes."""
+def is_aligned(*tensors: Any, size_bytes: int = 16) -> Any:
+    """Whether all tensors begin at multiples of `size_bytes`, a power of two."""
     address = T.int64(0)
     for tensor in tensors:
-        address = address | T.call_extern("int64", "__cvta_generic_to_global", T.address_of(tensor[0]))
-    return address % 16 == 0
+        first = tensor[(0,) * len(tensor.shape)]
+        address = address | T.call_extern("int64", "__cvta_generic_to_global", T.address_of(first))
+    return address % size_bytes == 0
+
+
+def wide(index: Any) -> Any:
+    """An index whose product with a stride does not overflow, by one instruction; strides themselves have 32 bits."""
+    return T.cast(index, "int64")
 
 
 def e2m1_word(values: Any, first: Any) -> Any:
@@ -27,8 +33,10 @@ def e2m1_word(values: Any, first: Any) -> Any:
 
 def _leading_bytes(words: list[Any]) -> Any:
     a, b, c, d = words
-    return _permuted(_permuted(a, b, 0x0073), _permuted(c, d, 0x0073), 0x5410)
+    gathered = T.uint32(0x0073)
+    return permuted(permuted(a, b, gathered), permuted(c, d, gathered), T.uint32(0x5410))
 
 
-def _permuted(low: Any, high: Any, selector: int) -> Any:
-    return T.call_extern("uint32", "__byte_perm", low, high, T.uint32(selector))
+def permuted(low: Any, high: Any, selector: Any) -> Any:
+    """Four bytes of the eight of two uint32, `low` first, that the four nibbles of `selector` number."""
+    return T.call_extern("uint32", "__byte_perm", low, high, selector)

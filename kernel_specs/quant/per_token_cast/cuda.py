@@ -1,156 +1,115 @@
-"""`per_token_cast` for CUDA: one pass, a warp to 512 columns of a row, no shared memory.
+"""`per_token_cast` for CUDA: one pass, a warp to 512 or 1024 columns of a row, no shared memory.
 
-A lane owns 16 consecutive elements, 1 to 8 neighbouring lanes a block of the row. All loads of a lane's
+A lane owns 16 or 32 consecutive elements, 1 to 8 neighbouring lanes a block of the row. All loads of a lane's
 rows are issued before the first is used; maxima travel by shuffles. Sizes, strides, input block sizes and
-the clamp are launch-time values. Rows are dealt to warps one by one, so that small batches spread out.
+the clamp are launch-time values. Where there are few rows, a warp takes one of them, so that they spread out.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
 from kernel_specs.quant import _cuda, _expressions
-from kernel_specs.quant._formats import PACK, STORAGE
+from kernel_specs.quant._cuda import wide
+from kernel_specs.quant._formats import STORAGE
+from kernel_specs.quant.per_token_cast import _cuda_sf, _table
 from kernel_specs.quant.per_token_cast._program import Plan, plan_of, program
+from kernel_specs.quant.per_token_cast._shares import WARP, Config, Shares, looks_up, tuned
 from tkc.model import Specialization, Target
 
 PASS_CONFIGS = {"tl.disable_safe_memory_legalize": True}
 """Every access is guarded by hand; the pass would guard each element of a vector on its own."""
 
-_WARP = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """How threads share the rows.
-
-    Attributes:
-        vector: elements of a lane: 16, or 32 where blocks are no narrower.
-        rows: rows of a warp, loaded together.
-        warps: warps of a thread block.
-    """
-
-    vector: int = 16
-    rows: int = 2
-    warps: int = 4
-
-
-DEFAULT = Config()
-
-
-def tuned(plan: Plan) -> Config:
-    """The fastest sharing of those that were timed on an H200, at 8192 rows of 7168 columns."""
-    if plan.requantises:
-        return Config(vector=32, rows=1) if plan.x == "e4m3" and plan.width >= 32 else DEFAULT
-    if plan.mode != "cast":
-        return DEFAULT
-    if plan.fmt == "e2m1":
-        return Config(rows=4)  # bound by instructions: more of them in flight
-    if plan.x == "float32" or plan.width < 32:
-        return Config(rows=1)
-    return Config(vector=32, rows=1 if plan.width >= 64 else 2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """How one specialization's elements are shared by lanes."""
-
-    plan: Plan
-    config: Config
-    pdl: bool
-
-    @property
-    def lanes(self) -> int:
-        """Lanes that share a block of a row."""
-        return self.plan.width // self.config.vector
-
-    @property
-    def runs(self) -> int:
-        """Input scale factors of a lane's elements."""
-        return self.config.vector // self.plan.x_run
-
-    @property
-    def raw(self) -> tuple[int, str]:
-        """How many values, of which dtype, a lane's elements arrive in."""
-        vector = self.config.vector
-        return (vector // 8, "uint32") if self.plan.x == "e2m1" else (vector, STORAGE[self.plan.x].value)
-
-    @property
-    def stored_sf(self) -> str:
-        """Dtype of a scale factor before packing."""
-        return {"ue8m0": "int32", "e4m3": "float8_e4m3fn"}.get(self.plan.sf, "float32")
-
 
 def build(specialization: Specialization, target: Target, config: Config | None = None) -> Any:
     plan = plan_of(specialization)
-    shares = _Shares(plan, config or tuned(plan), has_pdl(target))
+    shares = Shares(plan, config or tuned(plan), has_pdl(target))
 
     @T.macro
     def body(x, x_sf, x_block_m, x_block_k, out, sf, clamp_min):
-        _launch(shares, plan, x, x_sf, x_block_m, x_block_k, out, sf, clamp_min)
+        _launch(shares, plan, x, x_sf, (x_block_m, x_block_k), out, sf, clamp_min)
 
     return program(plan, body)
 
 
 @T.macro
-def _launch(shares, plan, x, x_sf, x_block_m, x_block_k, out, sf, clamp_min):
-    vector, rows, warps = shares.config.vector, shares.config.rows, shares.config.warps
+def _launch(shares, plan, x, x_sf, x_block, out, sf, clamp_min):
+    rows, warps = shares.config.rows, shares.config.warps
     T.assume(x.shape[1] > 0)
     T.assume(x.shape[1] % 32 == 0)
     T.assume(x.strides[0] % (16 // STORAGE[plan.x].size_bytes) == 0)
     if out is not None:
         T.assume(out.strides[0] % 16 == 0)
-    tiles = T.ceildiv(plan.hidden(x), _WARP * vector)
-    with T.Kernel(T.ceildiv(T.max(x.shape[0], sf.shape[0]), warps * rows) * tiles, threads=warps * _WARP) as block:
-        thread = T.get_thread_binding()
+    tiles = T.ceildiv(plan.hidden(x), WARP * shares.config.vector)
+    total = T.max(x.shape[0], sf.shape[0])
+    few = shares.config.few > 0 and wide(total) * tiles <= shares.config.few
+    with T.Kernel(T.ceildiv(total, warps * T.if_then_else(few, 1, rows)) * tiles, threads=warps * WARP) as block:
         # Variables, so that the divisions are done once. A slot is a lane's place in its row, in vectors.
-        first_row, slot = T.alloc_var("int32"), T.alloc_var("int32")
-        first_row = T.truncdiv(block, tiles) * (warps * rows) + thread // _WARP
-        slot = T.truncmod(block, tiles) * _WARP + thread % _WARP
-        raw = T.alloc_local((rows, shares.raw[0]), shares.raw[1])
-        factors = T.alloc_local((rows, shares.runs), "float32")
-        values = T.alloc_local((vector,), "float32")
+        group, slot = T.alloc_var("int32"), T.alloc_var("int32")
+        group = T.truncdiv(block, tiles)
+        slot = T.truncmod(block, tiles) * WARP + T.get_thread_binding() % WARP
         if shares.pdl:
             T.pdl_sync()
-        for u in T.unroll(rows):
-            _load(shares, plan, x, first_row + u * warps, slot, raw, u)
-            if plan.requantises:
-                _load_input_sf(shares, plan, x, x_sf, x_block_m, x_block_k, first_row + u * warps, slot, factors, u)
-            if plan.mode == "precomputed":
-                _load_given_sf(shares, plan, x, sf, first_row + u * warps, slot, factors, u)
-        for u in T.unroll(rows):
-            _decode(shares, plan, raw, u, values)
-            if plan.mode == "precomputed":
-                factors[u, 0] = T.float32(1) / factors[u, 0]
-            else:
-                _reduce(shares, plan, x, sf, clamp_min, first_row + u * warps, slot, values, factors, u)
-            if plan.mode != "sf_only":
-                for v in T.vectorized(vector):
-                    values[v] = values[v] * factors[u, v // plan.x_run]
-                _store(shares, plan, x, out, first_row + u * warps, slot, values)
+        if rows > 1 and few:
+            _cast_rows(shares, plan, 1, x, x_sf, x_block, out, sf, clamp_min, group, slot)
+        else:
+            _cast_rows(shares, plan, rows, x, x_sf, x_block, out, sf, clamp_min, group, slot)
         if shares.pdl:
             T.pdl_trigger()
 
 
-def _inside(shares: _Shares, plan: Plan, x: Any, row: Any, slot: Any) -> Any:
+@T.macro
+def _cast_rows(shares, plan, rows, x, x_sf, x_block, out, sf, clamp_min, group, slot):
+    """Cast a lane's elements of `rows` rows."""
+    warp, step = T.get_thread_binding() // WARP, shares.step
+    first_row = T.alloc_var("int32")
+    first_row = group * (shares.config.warps * rows) + warp * (rows if step == 1 else 1)
+    raw = T.alloc_local((rows, shares.raw[0]), shares.raw[1])
+    factors = T.alloc_local((rows, shares.runs), "float32")
+    words = T.alloc_local((rows,), "int32")
+    for u in T.unroll(rows):
+        _load(shares, plan, x, first_row + u * step, slot, raw, u)
+        inside = _inside(shares, plan, x, first_row + u * step, slot)
+        if plan.requantises:
+            _cuda_sf.load_of_input(shares, plan, x_sf, x_block, first_row + u * step, slot, inside, factors, u)
+        if plan.mode == "precomputed":
+            _cuda_sf.load_given(shares, plan, sf, first_row + u * step, slot, inside, factors, u)
+    for u in T.unroll(rows):
+        _cast_row(shares, plan, x, out, sf, clamp_min, first_row + u * step, slot, raw, factors, words, u)
+    if shares.packs and step == 1:
+        _cuda_sf.store_packed_rows(shares, plan, x, sf, first_row, slot, words, rows)
+
+
+@T.macro
+def _cast_row(shares, plan, x, out, sf, clamp_min, row, slot, raw, factors, words, u):
+    values = T.alloc_local((shares.config.vector,), "float32")
+    if not looks_up(plan):
+        _decode(shares, plan, raw, u, values)
+    if plan.mode == "precomputed":
+        factors[u, 0] = T.float32(1) / factors[u, 0]
+    else:
+        _find_sf(shares, plan, x, sf, clamp_min, row, slot, raw, values, factors, words, u)
+    if looks_up(plan):
+        _store_looked_up(shares, plan, x, out, row, slot, raw, factors, u)
+    elif plan.mode != "sf_only":
+        for v in T.vectorized(shares.config.vector):
+            values[v] = values[v] * factors[u, v // plan.x_run]
+        _store(shares, plan, x, out, row, slot, values)
+
+
+def _inside(shares: Shares, plan: Plan, x: Any, row: Any, slot: Any) -> Any:
     """Whether a lane has elements in `row`."""
     return T.And(row < x.shape[0], slot * shares.config.vector < plan.hidden(x))
 
 
-def _wide(index: Any) -> Any:
-    """An index whose product with a stride does not overflow, by one instruction; strides themselves have 32 bits."""
-    return T.cast(index, "int64")
-
-
-def _words(packed: Any) -> Any:
-    """The rows of a tensor of e2m1 pairs as words of eight elements; its row stride is a multiple of 8 bytes.
+def _words(data: Any) -> Any:
+    """The rows of a tensor of bytes as words of eight e2m1 or four e4m3; its row stride is a multiple of 16 bytes.
 
     Use the result where it is made: a variable would lend the tensor its name, in every message about it.
     """
-    shape, strides = (packed.shape[0], packed.shape[1] // 4), (packed.strides[0] // 8 * 2, 1)
-    return T.StridedTensor(shape, strides, "uint32", data=packed.data)
+    shape, strides = (data.shape[0], data.shape[1] // 4), (data.strides[0] // 16 * 4, 1)
+    return T.StridedTensor(shape, strides, "uint32", data=data.data)
 
 
 @T.macro
@@ -159,30 +118,13 @@ def _load(shares, plan, x, row, slot, raw, u):
     if _inside(shares, plan, x, row, slot):
         if plan.x == "e2m1":
             for v in T.vectorized(count):
-                raw[u, v] = _words(x)[_wide(row), slot * count + v]
+                raw[u, v] = _words(x)[wide(row), slot * count + v]
         else:
             for v in T.vectorized(count):
-                raw[u, v] = x[_wide(row), slot * count + v]
+                raw[u, v] = x[wide(row), slot * count + v]
     else:
         for v in T.vectorized(count):
             raw[u, v] = T.cast(0, raw.dtype)
-
-
-@T.macro
-def _load_input_sf(shares, plan, x, x_sf, x_block_m, x_block_k, row, slot, factors, u):
-    for run in T.unroll(shares.runs):
-        factors[u, run] = T.float32(0)
-        if _inside(shares, plan, x, row, slot):
-            column = slot * shares.config.vector + run * plan.x_run
-            m, k = T.truncdiv(row, x_block_m), T.truncdiv(column, x_block_k)
-            factors[u, run] = _expressions.sf_at(x_sf, plan.x_sf, m, k, plan.x_run == 1 and x_block_k == 1)
-
-
-@T.macro
-def _load_given_sf(shares, plan, x, sf, row, slot, factors, u):
-    factors[u, 0] = T.float32(1)
-    if _inside(shares, plan, x, row, slot):
-        factors[u, 0] = _expressions.sf_at(sf, plan.sf, row, slot // shares.lanes, False)
 
 
 @T.macro
@@ -196,39 +138,54 @@ def _decode(shares, plan, raw, u, values):
 
 
 @T.macro
-def _reduce(shares, plan, x, sf, clamp_min, row, slot, values, factors, u):
-    """Store the block's scale factor, and leave in `factors` what its elements are multiplied by."""
-    amax, run_max = T.alloc_var("float32"), T.alloc_var("float32")
+def _find_sf(shares, plan, x, sf, clamp_min, row, slot, raw, values, factors, words, u):
+    """Find and store the block's scale factor, and leave in `factors` what its elements are multiplied by.
+
+    Packed ones of neighbouring rows are only gathered in `words`.
+    """
+    amax = T.alloc_var("float32")
     amax = T.float32(0)
     for run in T.unroll(shares.runs):
-        run_max = T.float32(0)
-        for v in T.unroll(plan.x_run):
-            run_max = T.max(run_max, T.abs(values[run * plan.x_run + v]))
+        run_max = _largest_of_run(shares, plan, raw, values, u, run)
         amax = T.max(amax, run_max * factors[u, run] if plan.requantises else run_max)
     for i in T.unroll(shares.lanes.bit_length() - 1):
         amax = T.max(amax, T.shfl_xor(amax, 1 << i))
     amax = T.max(amax, clamp_min)
     stored, inverse = T.alloc_var(shares.stored_sf), T.alloc_var("float32")
     stored, inverse = _expressions.sf_of(amax, plan.fmt, plan.sf), _expressions.inverse_of(amax, plan.fmt, plan.sf)
-    _store_sf(shares, plan, x, sf, row, slot, stored)
+    if shares.packs:
+        _cuda_sf.pack(shares, plan, x, row, slot, stored, words, u)
+        if shares.step != 1:
+            _cuda_sf.store_packed(shares, plan, x, sf, row, slot, words, u)
+    else:
+        _cuda_sf.store(shares, plan, x, sf, row, slot, stored)
     for run in T.unroll(shares.runs):
         factors[u, run] = _expressions.finite(factors[u, run] * inverse) if plan.requantises else inverse
 
 
 @T.macro
-def _store_sf(shares, plan, x, sf, row, slot, stored):
-    """Store scale factors, and zeros where padding has no block."""
-    block = slot // shares.lanes
-    exists = block * plan.width < plan.hidden(x)
-    if plan.sf == "ue8m0":
-        word = T.alloc_var("int32")
-        word = T.if_then_else(T.And(row < x.shape[0], exists), stored << (block % PACK * 8), 0)
-        for i in T.unroll(PACK.bit_length() - 1):
-            word = word | T.shfl_xor(word, shares.lanes << i)
-        if slot % (shares.lanes * PACK) == 0 and row < sf.shape[0] and exists:
-            sf[_wide(row), _wide(block // PACK)] = word
-    elif slot % shares.lanes == 0 and row < sf.shape[0] and exists:
-        sf[_wide(row), _wide(block)] = T.if_then_else(row < x.shape[0], stored, T.cast(0, sf.dtype))
+def _largest_of_run(shares, plan, raw, values, u, run):
+    """The largest magnitude of the elements that share an input scale factor."""
+    run_max = T.alloc_var("float32")
+    if looks_up(plan):
+        run_max = _table.largest_magnitude(raw, u, run * (plan.x_run // 8), plan.x_run // 8)
+    else:
+        run_max = T.float32(0)
+        for v in T.unroll(plan.x_run):
+            run_max = T.max(run_max, T.abs(values[run * plan.x_run + v]))
+    return run_max
+
+
+@T.macro
+def _store_looked_up(shares, plan, x, out, row, slot, raw, factors, u):
+    """Store the products of codes and factors, without decoding them."""
+    count, run_words = shares.config.vector // 4, plan.x_run // 8
+    packed = T.alloc_local((count,), "uint32")
+    for run in T.unroll(shares.runs):
+        _table.requantise(raw, u, run * run_words, run_words, factors[u, run], packed)
+    if _inside(shares, plan, x, row, slot):
+        for v in T.vectorized(count):
+            _words(out)[wide(row), slot * count + v] = packed[v]
 
 
 @T.macro
@@ -243,14 +200,14 @@ def _store(shares, plan, x, out, row, slot, values):
             packed[v] = _cuda.e2m1_word(values, 8 * v)
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(count):
-                _words(out)[_wide(row), slot * count + v] = packed[v]
+                _words(out)[wide(row), slot * count + v] = packed[v]
     else:
         codes = T.alloc_local((vector,), "float8_e4m3fn")
         for v in T.vectorized(vector):
             codes[v] = T.cast(values[v], "float8_e4m3fn")
         if _inside(shares, plan, x, row, slot):
             for v in T.vectorized(vector):
-                out[_wide(row), slot * vector + v] = codes[v]
+                out[wide(row), slot * vector + v] = codes[v]
 
 
 @T.macro

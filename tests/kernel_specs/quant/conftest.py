@@ -30,6 +30,7 @@ _CHOSEN = (
     {},
     {"x": "float32", "sf": "pow2"},
     {"width": 32, "sf": "ue8m0"},
+    {"width": 32, "sf": "ue8m0", "x": "float32"},
     {"width": 64, "sf": "e4m3"},
     {"width": 16, "sf": "ue8m0", "x": "float32"},
     {"fmt": "e2m1", "width": 32, "sf": "ue8m0"},
@@ -46,6 +47,8 @@ _CHOSEN = (
     {"x": "e4m3", "x_sf": "ue8m0", "x_run": 1},
     {"x": "e4m3", "x_sf": "e4m3", "x_run": 1, "fmt": "e2m1", "width": 16, "sf": "e4m3"},
     {"x": "e2m1", "x_sf": "ue8m0", "width": 128},
+    {"x": "e2m1", "x_sf": "e4m3", "width": 32, "sf": "ue8m0"},
+    {"x": "e2m1", "x_sf": "float32", "width": 16},
     {"x": "e2m1", "x_sf": "float32", "x_run": 1, "width": 64, "sf": "pow2"},
     {"x": "e2m1", "x_sf": "e4m3", "fmt": "e2m1", "width": 32, "sf": "ue8m0"},
 )

@@ -52,6 +52,20 @@ def test_rows_are_loaded_and_stored_in_whole_vectors(target: str, tmp_path: Path
     assert "__nv_cvt_float2_to_fp8x2" in source
 
 
+@pytest.mark.parametrize("target", ["sm90", "sm100"])
+@pytest.mark.parametrize("x_dtype", ["bfloat16", "float32"])
+def test_packed_scale_factors_of_four_rows_are_stored_at_once(x_dtype: str, target: str, tmp_path: Path) -> None:
+    call = PER_TOKEN_CAST.bind(x_dtype=x_dtype, num_per_channels=32, round_sf=True, use_packed_ue8m0=True)
+    _, source = _lowered(call, target, tmp_path)
+    assert "*(int4*)(sf + " in source
+
+
+def test_elements_that_are_looked_up_are_moved_in_whole_vectors(tmp_path: Path) -> None:
+    _, source = _lowered(PER_TOKEN_CAST.bind(x_dtype="e2m1", x_sf="float32", x_block_k=32), "sm90", tmp_path)
+    assert "= *(uint4*)(((uint*)x)" in source
+    assert "*(uint4*)(((uint*)out)" in source
+
+
 def test_cast_moves_sixteen_bytes_at_once(tmp_path: Path) -> None:
     _, source = _lowered(CAST.bind(x_dtype="float32", y_dtype="bfloat16"), "sm90", tmp_path)
     assert "= *(float4*)(x + " in source
