@@ -25,4 +25,4 @@ def test_a_fresh_process_launches_every_artifact_of_an_installed_wheel_under_err
     assert told["wrong"] == []
     assert (told["layers"], told["heavy"]) == ([str(installed.store)], [])
     assert told["kernels"] > 30
-    assert list((tmp_path / "home").iterdir()) == []
+    assert [path.name for path in (tmp_path / "home").iterdir() if path.name != ".nv"] == []  # the driver's own folder

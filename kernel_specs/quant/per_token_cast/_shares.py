@@ -39,8 +39,8 @@ def tuned(plan: Plan) -> Config:
         return DEFAULT
     if looks_up(plan) and plan.width >= 32:
         return Config(vector=32, neighbours=plan.sf == "ue8m0", few=_AT_ONCE)
-    if plan.x != "e2m1" and (plan.fmt, plan.width, plan.sf, plan.stochastic) == ("e4m3", 32, "ue8m0", False):
-        return Config(rows=4, warps=2, neighbours=True, few=_AT_ONCE)
+    if plan.x == "e4m3" and (plan.fmt, plan.width, plan.sf, plan.stochastic) == ("e4m3", 32, "ue8m0", False):
+        return Config(rows=4, warps=2, neighbours=True, few=_AT_ONCE // 8)
     if plan.requantises:
         return Config(vector=32, rows=1) if plan.x == "e4m3" and plan.width >= 32 else DEFAULT
     if plan.fmt == "e2m1":
