@@ -10,7 +10,7 @@ import pytest
 
 from tkc.errors import SpecError
 from tkc.model import Backend
-from tkc.registry import load_catalog
+from tkc.registry import load_catalog, sources_read_once
 
 SPEC = """
 from tkc.model import KernelSpec
@@ -109,3 +109,14 @@ def test_unknown_spec_names_the_nearest(package: Path) -> None:
 def test_missing_package_is_named() -> None:
     with pytest.raises(SpecError, match="no_such_package"):
         load_catalog("no_such_package")
+
+
+def test_sources_are_read_once_within_the_block_and_anew_after_it(package: Path) -> None:
+    entry = load_catalog("demo_kernels").find("fam.one")
+    with sources_read_once():
+        files, digest = entry.sources(Backend.CUDA), entry.source_digest(Backend.CUDA)
+        (package / "fam" / "_deep.py").write_text("CHANGED = 1\n")
+        assert (entry.sources(Backend.CUDA), entry.source_digest(Backend.CUDA)) == (files, digest)
+        assert entry.source_digest(Backend.CPU) != digest
+    assert entry.sources(Backend.CUDA) != files
+    assert entry.source_digest(Backend.CUDA) != digest

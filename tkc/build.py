@@ -37,7 +37,7 @@ from tkc.compiler import (
 from tkc.compiler.stages import LOWER_TOOLS
 from tkc.errors import CompileError, SpecError, StoreError, TargetError, TkcError, ToolchainError
 from tkc.model import Action, Backend, Component, Digest, Host, Manifest, Request, Stage, Target, Toolchain
-from tkc.registry import CatalogEntry, load_catalog
+from tkc.registry import CatalogEntry, load_catalog, sources_read_once
 from tkc.version import __version__
 from tkc.workers import Finished, Message, WorkerPool
 
@@ -100,7 +100,8 @@ OnEvent = Callable[[Planned, Message], None]
 
 def plan(units: Iterable[Unit], store: Store) -> tuple[Planned, ...]:
     """Name the action and the request of each unit. Imports no tool and needs none."""
-    return tuple(planned(unit, store) for unit in units)
+    with sources_read_once():
+        return tuple(planned(unit, store) for unit in units)
 
 
 def plan_from_lowered(source: Store, names: tuple[str, ...], host: Host, store: Store) -> tuple[Planned, ...]:

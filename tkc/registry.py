@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import entry_points
@@ -68,15 +70,48 @@ class CatalogEntry:
 
         Keys are paths relative to the package, so they are equal wherever it is installed.
         """
+        return self._sources(backend).files
+
+    def source_digest(self, backend: Backend) -> Digest:
+        """One digest for `sources`; part of every request."""
+        return self._sources(backend).digest
+
+    def _sources(self, backend: Backend) -> _Sources:
+        known = _read_once.get()
+        if known is None:
+            return self._read_sources(backend)
+        if (key := (self.folder, backend)) not in known:
+            known[key] = self._read_sources(backend)
+        return known[key]
+
+    def _read_sources(self, backend: Backend) -> _Sources:
         self.require(backend)
         roots = (self.folder / f"{backend.value}.py", self.folder / "spec.py")
         package_folder = self.folder.parent.parent
         found = _import_closure(roots, self.package, package_folder)
-        return {path.relative_to(package_folder).as_posix(): Digest.of_file(path) for path in sorted(found)}
+        files = {path.relative_to(package_folder).as_posix(): Digest.of_file(path) for path in sorted(found)}
+        return _Sources(files, Digest.of_fields("tkc.sources/1", {"files": files}))
 
-    def source_digest(self, backend: Backend) -> Digest:
-        """One digest for `sources`; part of every request."""
-        return Digest.of_fields("tkc.sources/1", {"files": self.sources(backend)})
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The files of a variant, and one digest for all of them."""
+
+    files: Mapping[str, Digest]
+    digest: Digest
+
+
+_read_once: ContextVar[dict[tuple[Path, Backend], _Sources] | None] = ContextVar("read_once", default=None)
+
+
+@contextmanager
+def sources_read_once() -> Iterator[None]:
+    """Within the block the files of each variant are read once, for many specializations of few kernels."""
+    token = _read_once.set({})
+    try:
+        yield
+    finally:
+        _read_once.reset(token)
 
 
 @dataclass(frozen=True)

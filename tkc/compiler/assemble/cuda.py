@@ -20,7 +20,6 @@ from typing import Any
 from tkc.compiler.assemble import nvrtc
 from tkc.compiler.probe import Tools
 from tkc.compiler.programs import LOG, failed, run_program
-from tkc.compiler.resources import ptxas_spills, read_cubin
 from tkc.compiler.stages import DEVICE_BINARY, DEVICE_SOURCE, StageOutput, Unit
 from tkc.errors import CompileError
 from tkc.model import Backend, Manifest, Stage
@@ -150,6 +149,11 @@ def _run(unit: Unit, command: tuple[str, ...], folder: Path) -> str:
 
 
 def _kernel_facts(unit: Unit, lowered: Manifest, binary: Path, ptxas_words: str) -> list[dict[str, Any]]:
+    from tkc.compiler.resources import (
+        ptxas_spills,
+        read_cubin,
+    )  # its ELF reader is slow to import, for builds of nothing
+
     found = read_cubin(binary.read_bytes())
     spills = ptxas_spills(ptxas_words)
     return [
