@@ -113,7 +113,8 @@ def plan_from_lowered(source: Store, names: tuple[str, ...], host: Host, store: 
     found = [hit for hit in map(source.lookup, source.keys()) if isinstance(hit, Hit)]
     lowered = [hit for hit in found if hit.manifest.stage is Stage.LOWER]
     chosen = [hit for hit in lowered if hit.manifest.action["spec"] in entries]
-    return tuple(_planned_from(hit, entries[hit.manifest.action["spec"]], host, store) for hit in chosen)
+    with sources_read_once():
+        return tuple(_planned_from(hit, entries[hit.manifest.action["spec"]], host, store) for hit in chosen)
 
 
 def planned(unit: Unit, store: Store, lowered: Hit | None = None) -> Planned:

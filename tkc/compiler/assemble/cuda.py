@@ -149,10 +149,7 @@ def _run(unit: Unit, command: tuple[str, ...], folder: Path) -> str:
 
 
 def _kernel_facts(unit: Unit, lowered: Manifest, binary: Path, ptxas_words: str) -> list[dict[str, Any]]:
-    from tkc.compiler.resources import (
-        ptxas_spills,
-        read_cubin,
-    )  # its ELF reader is slow to import, for builds of nothing
+    from tkc.compiler.resources import ptxas_spills, read_cubin  # slow to import; a build of nothing needs neither
 
     found = read_cubin(binary.read_bytes())
     spills = ptxas_spills(ptxas_words)
