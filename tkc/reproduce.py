@@ -14,7 +14,7 @@ from tkc.cache import Hit, RefEntry, Store
 from tkc.compiler import CompileOptions, Unit
 from tkc.errors import TkcError
 from tkc.model import Digest, FieldDiff, Host, Manifest, Target, diff_fields
-from tkc.registry import Catalog, load_catalog
+from tkc.registry import Catalog, load_catalog, sources_read_once
 
 
 class Verdict(StrEnum):
@@ -54,8 +54,9 @@ def rebuild(store: Store, refs: Sequence[RefEntry], *, jobs: int = 0) -> Iterato
     """
     with tempfile.TemporaryDirectory(prefix="tkc-rebuild-") as folder:
         fresh, plan, there = Store(Path(folder), writable=True), list[Planned](), dict[Digest, Manifest]()
-        for ref in refs:
-            found = _prepare(store, ref, fresh, load_catalog())
+        with sources_read_once():
+            prepared = [_prepare(store, ref, fresh, load_catalog()) for ref in refs]
+        for found in prepared:
             if isinstance(found, Rebuilt):
                 yield found
             else:

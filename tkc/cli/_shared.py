@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -157,8 +158,11 @@ def signature(spec: KernelSpec) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on standard output."""
-    click.echo(json.dumps(value, indent=2, default=str))
+    """Print one JSON document on standard output: indented on a terminal, else on one line.
+
+    Indenting is done in Python, and takes longer for the artifacts of a grid than finding them in the store.
+    """
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=str))
 
 
 def size_text(size_bytes: float) -> str:

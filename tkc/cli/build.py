@@ -123,7 +123,9 @@ def build(
             on_event=report.event,
             upstream=_remote(settings),
         )
-        outcomes = [report.outcome(outcome) for outcome in running]
+        finished = [report.outcome(outcome) for outcome in running]
+    order = {item.action.key: index for index, item in enumerate(planned)}
+    outcomes = sorted(finished, key=lambda outcome: order[outcome.planned.action.key])
     return _summarise(outcomes, store, time.monotonic() - started, as_json=as_json)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 from tkc.errors import SpecError, unknown_name
@@ -180,7 +181,7 @@ class KernelSpec:
     @property
     def parameters(self) -> tuple[inspect.Parameter, ...]:
         """What a user may write after the spec's name, with defaults."""
-        return tuple(inspect.signature(self.specialize).parameters.values())
+        return _parameters(self.specialize)
 
     def bind(self, **params: Value) -> Specialization:
         """Give the specialization that serves a call with `params`.
@@ -217,6 +218,11 @@ class KernelSpec:
         """Every specialization that these models need, without repeats, in a stable order."""
         found = {self.bind(**params): None for model in dims for params in self.grid(model)}
         return tuple(found)
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
 
 
 LOADER_ABI = 1

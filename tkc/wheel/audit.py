@@ -13,7 +13,7 @@ from pathlib import Path
 from tkc.cache import Miss, RefEntry, Store
 from tkc.errors import SpecError, TargetError, TkcError
 from tkc.model import LOADER_ABI, Digest, KernelSpec, Manifest, ModelDims, Request, Stage, Target
-from tkc.registry import Catalog, load_catalog
+from tkc.registry import Catalog, load_catalog, sources_read_once
 from tkc.wheel.archive import HostileWheelError, read_wheel
 from tkc.wheel.binaries import absolute_paths, library_problems
 from tkc.wheel.contents import Item, WheelContents
@@ -224,9 +224,9 @@ class _Inside:
         except ValueError as error:
             yield Problem("manifest", MANIFEST, str(error))
             return
-        for item in self.contents.items:
-            if why := reach.why_not(item):
-                yield Problem("reachable", item.title, why)
+        with sources_read_once():
+            whys = [(item, reach.why_not(item)) for item in self.contents.items]
+        yield from (Problem("reachable", item.title, why) for item, why in whys if why)
 
 
 @dataclass(frozen=True)
