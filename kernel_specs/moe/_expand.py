@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
+from kernel_specs._absent import absent
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, checked_mode
 from kernel_specs.moe.expand_to_fused.spec import SPEC
@@ -49,13 +48,8 @@ def expand(
     out = x.new_empty(num_positions, hidden)
     if num_positions and hidden:
         if sf is None or out_sf is None:
-            sf = out_sf = _nothing(device)
+            sf = out_sf = absent(device, torch.int32, 2)
         _KERNELS[device, get_pdl()](
             x.view(torch.uint8), sf, token_topk_to_pos, pos_to_expert, out.view(torch.uint8), out_sf
         )
     return out
-
-
-@functools.cache
-def _nothing(device: torch.device) -> torch.Tensor:
-    return torch.empty(0, 1, dtype=torch.int32, device=device)

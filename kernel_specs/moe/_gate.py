@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 
+from kernel_specs._absent import absent
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_finite, check_range, check_shape, check_together, checked_mode
 from kernel_specs.moe._routing import BUCKET_OF, MAX_EXPERTS, MAX_TOPK, SCORING_FUNCS
@@ -16,6 +18,23 @@ from tkc.runtime import KernelTable
 
 _KERNELS = KernelTable(SPEC)
 _INT32_MAX = 2**31 - 1
+
+
+class GateOptions(NamedTuple):
+    """The tensors that a call may leave out, in the order of the launch; those of `moe_topk_gate_forward`."""
+
+    bias: torch.Tensor | None = None
+    image_bias: torch.Tensor | None = None
+    image_token_mask: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    fix_routing_mask: torch.Tensor | None = None
+    force_random: torch.Tensor | None = None
+    to_physical_map: torch.Tensor | None = None
+    logical_count: torch.Tensor | None = None
+    unmapped_topk_idx: torch.Tensor | None = None
+    scores: torch.Tensor | None = None
+
+
 _PAIRS = (("image_bias", "image_token_mask"), ("to_physical_map", "logical_count"))
 _SHAPES = {
     "mask": "T",
@@ -38,7 +57,7 @@ def launch_gate(
     scoring_func: str,
     ep_rank: int,
     routed_scaling_factor: float,
-    optional: Mapping[str, torch.Tensor | None],
+    options: GateOptions,
     *,
     out: tuple[torch.Tensor, torch.Tensor] | None = None,
     groups: tuple[int, int] = (0, 0),
@@ -48,7 +67,7 @@ def launch_gate(
     """Check what the launch cannot, allocate, and route.
 
     Args:
-        optional: the tensors that a call may leave out, by name.
+        options: the tensors that a call may leave out.
         groups: how many there are, and how many compete; zeros if they do not.
         tp: experts of a rank (0: not split), tp ranks, and this rank among them.
         in_order: whether the weights are summed one after another.
@@ -67,16 +86,19 @@ def launch_gate(
         raise _impossible(num_topk, num_experts, num_shared)
     if not 0 <= ep_rank <= _INT32_MAX:
         raise ArgumentError(f"ep_rank is {ep_rank}; expected 0 to {_INT32_MAX}", argument="ep_rank")
-    given = {name: tensor for name, tensor in optional.items() if tensor is not None}
-    if given:
+    device, given = logits.device, _NOTHING_GIVEN
+    passed = _absent(device)
+    if [tensor for tensor in options if tensor is not None]:
+        given = {name: tensor for name, tensor in zip(options._fields, options, strict=True) if tensor is not None}
         _check_given(given, num_tokens, num_experts, num_topk, num_shared)
+        passed = tuple(passed[i] if tensor is None else tensor for i, tensor in enumerate(options))
     if checked_mode():
         _check_values(logits, given, num_slots)
     topk_idx, topk_weights = _outputs(logits, num_slots, out)
     if num_tokens:
-        _KERNELS[logits.device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
+        _KERNELS[device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
             logits,
-            *{**_absent(logits.device), **given}.values(),
+            *passed,
             topk_idx,
             topk_weights,
             num_topk,
@@ -87,6 +109,9 @@ def launch_gate(
             routed_scaling_factor,
         )
     return topk_idx, topk_weights
+
+
+_NOTHING_GIVEN: Mapping[str, torch.Tensor] = {}
 
 
 def num_shared_slots(use_shared_as_routed: bool, num_shared_experts: int) -> int:
@@ -102,14 +127,13 @@ def num_shared_slots(use_shared_as_routed: bool, num_shared_experts: int) -> int
 
 
 @functools.cache
-def _absent(device: torch.device) -> dict[str, torch.Tensor]:
-    """Tensors of no elements for everything that a call may leave out, in the order of the launch."""
-    arguments = SPEC.arguments(SPEC.bind(num_experts=1, num_topk=1))
-    optional = arguments[1 : [argument.name for argument in arguments].index("topk_idx")]
-    return {
-        argument.name: torch.empty((0, 1)[: len(argument.shape)], dtype=getattr(torch, argument.dtype), device=device)
-        for argument in optional
-    }
+def _absent(device: torch.device) -> tuple[Any, ...]:
+    """What stands for everything that a call may leave out, in the order of the launch."""
+    arguments = {argument.name: argument for argument in SPEC.arguments(SPEC.bind(num_experts=1, num_topk=1))}
+    return tuple(
+        absent(device, getattr(torch, argument.dtype), len(argument.shape))
+        for argument in map(arguments.__getitem__, GateOptions._fields)
+    )
 
 
 def _impossible(num_topk: int, num_experts: int, num_shared: int) -> ArgumentError:

@@ -16,7 +16,7 @@ from tests.runtime.conftest import CPU, H200, Maker
 from tkc.cache import Hit, Store
 from tkc.errors import ArgumentError, ArtifactMissingError, LoadError, StoreReadOnlyError, ToolchainError
 from tkc.model import Digest, Host, Specialization
-from tkc.runtime import LoadedKernel, fallback
+from tkc.runtime import LoadedKernel, converted, fallback
 from tkc.runtime.fallback import ReferenceKernel
 from tkc.runtime.table import load_kernel
 
@@ -65,6 +65,8 @@ def test_policy_reference_computes_and_warns_once(maker: Maker, monkeypatch: pyt
     torch.testing.assert_close(out, x * 3)
     with pytest.raises(ArgumentError, match="`x` has dtype float64"):
         kernel(x.double(), out, 3.0)
+    kernel(converted(x), out, 4.0)
+    torch.testing.assert_close(out, x * 4)
 
 
 def test_miss_is_logged_with_what_a_build_needs(

@@ -13,7 +13,7 @@ import torch
 from tests.runtime.conftest import CPU, H200, Maker
 from tkc.errors import ArgumentError
 from tkc.model import Arg, DType, KernelSpec, Role, ScalarArg, Specialization, TensorArg
-from tkc.runtime.launch import LoadedKernel, explain
+from tkc.runtime.launch import LoadedKernel, converted, explain
 from tkc.runtime.table import load_kernel
 
 NAN = float("nan")
@@ -77,6 +77,15 @@ def test_stride_of_a_single_row_means_nothing_even_if_the_library_minds(kernel: 
 
 def test_strides_of_an_empty_tensor_mean_nothing(kernel: LoadedKernel) -> None:
     kernel(torch.empty(0, 4).as_strided((0, 4), (9, 2)), torch.empty(0, 4), 2.0)
+
+
+def test_converted_tensors_are_launched_and_named_like_others(kernel: LoadedKernel) -> None:
+    x, out = torch.randn(3, 4), torch.full((3, 4), NAN)
+    kernel(converted(x), out, 2.0)
+    torch.testing.assert_close(out, x * 2)
+    with pytest.raises(ArgumentError, match="`x` has dtype float64; built for float32"):
+        kernel(converted(x.double()), out, 2.0)
+    kernel(converted(torch.randn(3, 9)[:1, :4].as_strided((1, 4), (9, 1))), torch.empty(1, 4), 2.0)
 
 
 def test_failure_that_no_argument_explains_names_kernel_and_device(kernel: LoadedKernel) -> None:

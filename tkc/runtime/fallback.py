@@ -41,7 +41,7 @@ from tkc.registry import CatalogEntry
 from tkc.runtime.artifact import Artifact
 from tkc.runtime.device import DeviceInfo
 from tkc.runtime.dispatch import Rejected, judge, layers, settings
-from tkc.runtime.launch import Launch, explain
+from tkc.runtime.launch import Launch, as_tensors, explain
 
 if TYPE_CHECKING:
     from tkc.compiler import Unit
@@ -107,6 +107,7 @@ class ReferenceKernel:
 
     def launch(self, *args: Any) -> None:
         """Compute the outputs of these launch arguments. Raises ArgumentError if they do not match."""
+        args = as_tensors(args)
         if problem := explain(self.spec, self.specialization, args, self.device):
             raise problem
         expected = self.spec.arguments(self.specialization)

@@ -1,11 +1,12 @@
 """``moe.aux_fi`` for CUDA: slices counted in shared memory, then added and scaled."""
 
+from functools import partial
 from typing import Any
 
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
-from kernel_specs.moe._histogram import THREADS, add_counts, count_slice, num_reducing_blocks
+from kernel_specs.moe._histogram import THREADS, add_slices, count_slice, num_adding_blocks, num_counting_blocks
 from tkc.model import Specialization, Target
 
 PASS_CONFIGS: dict[str, object] = {"tl.disable_safe_memory_legalize": True}
@@ -14,30 +15,32 @@ PASS_CONFIGS: dict[str, object] = {"tl.disable_safe_memory_legalize": True}
 def build(specialization: Specialization, target: Target) -> Any:
     """Give the program: one kernel counts, one adds and scales."""
     pdl = has_pdl(target)
-    num_indices, num_slices, num_experts = T.dynamic("num_indices"), T.dynamic("num_slices"), T.dynamic("num_experts")
+    num_rows, num_columns = T.dynamic("num_rows"), T.dynamic("num_columns")
+    num_partial_counts, num_experts = T.dynamic("num_partial_counts"), T.dynamic("num_experts")
 
     @T.prim_func
     def aux_fi(
-        topk_idx: T.Tensor[(num_indices,), "int64"],
-        partial_counts: T.Tensor[(num_slices, num_experts), "int32"],
+        topk_idx: T.Tensor[(num_rows, num_columns), "int64"],
+        partial_counts: T.Tensor[(num_partial_counts,), "int32"],
         fi: T.Tensor[(num_experts,), "float32"],
         divisor: T.int64,
     ):
-        with T.Kernel(num_slices, threads=THREADS) as block:
+        with T.Kernel(num_counting_blocks(partial_counts, num_experts), threads=THREADS) as block:
             if pdl:
                 T.pdl_sync()
-            count_slice(topk_idx, partial_counts, block, THREADS)
+            count_slice(topk_idx, partial_counts, fi, partial(share, num_experts, divisor), block)
             if pdl:
                 T.pdl_trigger()
-        with T.Kernel(num_reducing_blocks(num_experts), threads=THREADS) as block:
+        with T.Kernel(num_adding_blocks(partial_counts, num_experts), threads=THREADS) as block:
             if pdl:
                 T.pdl_sync()
-            total = T.alloc_var("int32")
-            total = add_counts(partial_counts, block, THREADS)
-            if T.get_thread_binding() < 32 and block * 32 + T.get_thread_binding() < num_experts:
-                scaled = T.cast(T.cast(total, "int64") * T.cast(num_experts, "int64"), "float32")
-                fi[block * 32 + T.get_thread_binding()] = scaled / T.cast(divisor, "float32")
+            add_slices(partial_counts, fi, partial(share, num_experts, divisor), block)
             if pdl:
                 T.pdl_trigger()
 
     return aux_fi
+
+
+def share(num_experts: Any, divisor: Any, count: Any) -> Any:
+    """The relative load of an expert that was picked `count` times."""
+    return T.cast(T.cast(count, "int64") * T.cast(num_experts, "int64"), "float32") / T.cast(divisor, "float32")

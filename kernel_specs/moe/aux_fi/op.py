@@ -6,7 +6,7 @@ import torch
 
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, checked_mode
-from kernel_specs.moe._counting import num_slices
+from kernel_specs.moe._indices import check_number, room_for_partial_counts
 from kernel_specs.moe.aux_fi.spec import SPEC
 from tkc.errors import ArgumentError
 from tkc.runtime import KernelTable
@@ -39,12 +39,12 @@ def aux_fi(topk_idx: torch.Tensor, num_experts: int, num_aux_topk: int) -> torch
     for name, value in (("num_experts", num_experts), ("num_aux_topk", num_aux_topk)):
         if value < 1:
             raise ArgumentError(f"{name} is {value}; expected at least 1", argument=name)
-    if not topk_idx.numel():
+    if not check_number("topk_idx", topk_idx):
         return torch.zeros(num_experts, dtype=torch.float32, device=topk_idx.device)
     if checked_mode():
         check_range("topk_idx", topk_idx, -1, num_experts)
     fi = topk_idx.new_empty(num_experts, dtype=torch.float32)
-    scratch = topk_idx.new_empty(num_slices(topk_idx.numel()), num_experts, dtype=torch.int32)
+    partial_counts = room_for_partial_counts(topk_idx, num_experts)
     divisor = topk_idx.shape[0] * num_aux_topk
-    _KERNELS[topk_idx.device, get_pdl()](topk_idx.view(-1), scratch, fi, divisor)
+    _KERNELS[topk_idx.device, get_pdl()](topk_idx, partial_counts, fi, divisor)
     return fi

@@ -24,8 +24,16 @@ def _specialize() -> Params:
 
 def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
     return (
-        TensorArg("topk_idx", ("num_indices",), DType.INT64, alignment_bytes=8, doc="experts; others are not counted"),
-        TensorArg("partial_counts", ("num_slices", "num_experts"), DType.INT32, Role.OUT, doc="counts of equal slices"),
+        TensorArg(
+            "topk_idx",
+            ("num_rows", "num_columns"),
+            DType.INT64,
+            alignment_bytes=8,
+            doc="experts; others are not counted",
+        ),
+        TensorArg(
+            "partial_counts", ("num_partial_counts",), DType.INT32, Role.OUT, doc="counts of equal slices, in turn"
+        ),
         TensorArg("fi", ("num_experts",), DType.FLOAT32, Role.OUT, alignment_bytes=4, doc="relative load of each"),
         ScalarArg("divisor", DType.INT64, "picks that count for an expert's share: num_tokens * num_aux_topk"),
     )
@@ -42,8 +50,9 @@ SPEC = KernelSpec(
     definition="fi_e = fp32(count_e * num_experts) / fp32(num_tokens * num_aux_topk), in int64 until there",
     const=(),
     var=(
-        VarAxis("num_indices", "at least 1"),
-        VarAxis("num_slices", "rows of scratch memory"),
+        VarAxis("num_rows", "of indices, at least 1"),
+        VarAxis("num_columns", "of indices, at least 1"),
+        VarAxis("num_partial_counts", "num_experts for each slice, or 0 to count without slices"),
         VarAxis("num_experts", "at least 1"),
     ),
     specialize=_specialize,

@@ -9,15 +9,21 @@ from typing import Any
 
 import tilelang.language as T
 
+from kernel_specs._cuda import once
 from kernel_specs.moe._selection import WARP
 
 _VECTOR = 4
 """Counts that are loaded at once."""
 
 
-def once(extent: Any) -> Any:
-    """A loop that runs once or a few times: unrolled, it would be code to fetch and seldom to run."""
-    return T.unroll(extent, unroll_factor=1)
+def num_columns_of(num_experts: Any) -> Any:
+    """Counts of a slice: a vector's worth for every few experts."""
+    return T.ceildiv(num_experts, _VECTOR) * _VECTOR
+
+
+def num_slices_of(slice_counts: Any, num_experts: Any) -> Any:
+    """Slices that the picks are cut into: one if there is no memory for their counts."""
+    return T.max(1, T.truncdiv(slice_counts.shape[0], num_columns_of(num_experts)))
 
 
 def slice_of(topk_idx: Any, block: Any, num_slices: Any) -> tuple[Any, Any]:
@@ -56,17 +62,35 @@ def hold_picks(
 
 
 @T.macro
-def add_slices(slice_counts: Any, block: Any, bases: Any, totals: Any, batch: int, threads: int) -> None:
+def count_picks(
+    topk_idx: Any, first: Any, size: Any, num_experts: Any, counts: Any, held: Any, rounds: int, threads: int
+) -> None:
+    """Add how often `size` picks from `first` on name each expert to `counts`."""
+    for chunk in once(T.max(1, T.ceildiv(size, threads * rounds))):
+        hold_picks(topk_idx, first, size, chunk, num_experts, held, rounds, threads)
+        if chunk == 0:
+            clear(counts, num_columns_of(num_experts), threads)
+            T.sync_threads()
+        for i in T.unroll(rounds):
+            if held[i] >= 0:
+                T.atomic_add(counts[held[i]], 1)
+    T.sync_threads()
+
+
+@T.macro
+def add_slices(
+    slice_counts: Any, num_experts: Any, block: Any, bases: Any, totals: Any, batch: int, threads: int
+) -> None:
     """Add each expert's counts of the slices before the block's to `bases`, and of all to `totals`.
 
     A thread adds up four experts in one group of consecutive slices.
     """
-    (num_slices, num_columns), thread = slice_counts.shape, T.get_thread_binding()
-    rows = T.Tensor((num_slices * (num_columns // _VECTOR), _VECTOR), "int32", data=slice_counts.data)
+    num_slices, thread = num_slices_of(slice_counts, num_experts), T.get_thread_binding()
+    rows = T.Tensor((slice_counts.shape[0] // _VECTOR, _VECTOR), "int32", data=slice_counts.data)
     counts = T.alloc_local((batch, _VECTOR), "int32")
     earlier, total = T.alloc_local((_VECTOR,), "int32"), T.alloc_local((_VECTOR,), "int32")
     width, groups, per_group = (T.alloc_var("int32") for _ in range(3))
-    width = T.truncdiv(num_columns, _VECTOR)
+    width = T.ceildiv(num_experts, _VECTOR)
     groups = T.max(1, T.truncdiv(threads, width))
     per_group = T.truncdiv(num_slices + groups - 1, groups)
     for pass_ in once(T.ceildiv(width, threads)):

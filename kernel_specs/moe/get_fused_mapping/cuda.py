@@ -3,7 +3,8 @@
 The first counts experts in equal slices of the picks. In the second each block adds up the counts of the slices before
 its own and of all, lays out the experts, and gives its picks their positions in order. A warp has a run of picks; among
 the 32 that it looks at together, a pick comes after the equal ones of lower lanes. So the order shows neither how many
-blocks there are nor which of them was first.
+blocks there are nor which of them was first. Few picks are one slice, which the second kernel counts itself; the first
+has no block then, and nothing is launched for it.
 
 A block sorts its picks in shared memory before it writes them by position: then neighbours in a warp write neighbours
 in memory, where picks in their own order would each touch a line of memory for 4 bytes. Padding is all that is cleared.
@@ -14,17 +15,19 @@ from typing import Any
 
 import tilelang.language as T
 
-from kernel_specs._cuda import has_pdl
+from kernel_specs._cuda import has_pdl, once
 from kernel_specs.moe._routing import MAX_EXPERTS
 from kernel_specs.moe._selection import WARP
 from kernel_specs.moe.get_fused_mapping._sorting import (
     add_slices,
     clear,
     clear_padding,
+    count_picks,
     give_cursors,
     hold_picks,
     lay_out,
-    once,
+    num_columns_of,
+    num_slices_of,
     rank_picks,
     slice_of,
     sort_picks,
@@ -63,13 +66,12 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     """Give the program for up to 1024 experts."""
     threads, pdl = config.threads, has_pdl(target)
     num_tokens, num_topk, num_experts = T.dynamic("num_tokens"), T.dynamic("num_topk"), T.dynamic("num_experts")
-    num_positions, num_slices = T.dynamic("num_positions"), T.dynamic("num_slices")
-    num_columns = T.dynamic("num_columns")
+    num_positions, num_slice_counts = T.dynamic("num_positions"), T.dynamic("num_slice_counts")
 
     @T.prim_func
     def get_fused_mapping(
         topk_idx: T.Tensor[(num_tokens, num_topk), "int64"],
-        slice_counts: T.Tensor[(num_slices, num_columns), "int32"],
+        slice_counts: T.Tensor[(num_slice_counts,), "int32"],
         pos_to_expert: T.Tensor[(num_positions,), "int32"],
         pos_to_token: T.Tensor[(num_positions,), "int32"],
         pos_to_token_topk: T.Tensor[(num_positions,), "int32"],
@@ -79,13 +81,13 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
         num_tokens_per_expert: T.Tensor[(num_experts,), "int32"],
         alignment: T.int32,
     ):
-        with T.Kernel(num_slices, threads=threads) as block:
+        with T.Kernel(num_counting_blocks(slice_counts, num_experts), threads=threads) as block:
             if pdl:
                 T.pdl_sync()
             count(topk_idx, slice_counts, num_experts, block, config)
             if pdl:
                 T.pdl_trigger()
-        with T.Kernel(num_slices, threads=threads) as block:
+        with T.Kernel(num_slices_of(slice_counts, num_experts), threads=threads) as block:
             if pdl:
                 T.pdl_sync()
             by_position = (pos_to_expert, pos_to_token, pos_to_token_topk)
@@ -104,6 +106,7 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
                 block,
                 config,
             )
+            num_slices = num_slices_of(slice_counts, num_experts)
             clear_padding(by_position, starts, totals, num_experts, num_slices, block, threads)
             if pdl:
                 T.pdl_trigger()
@@ -111,27 +114,24 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     return get_fused_mapping
 
 
+def num_counting_blocks(slice_counts: Any, num_experts: Any) -> Any:
+    """Blocks of the first kernel: none if the only slice is counted by the second."""
+    return T.min(1, slice_counts.shape[0]) * num_slices_of(slice_counts, num_experts)
+
+
 @T.macro
 def count(topk_idx: Any, slice_counts: Any, num_experts: Any, block: Any, config: Config) -> None:
-    """Count a block's slice of the picks into its row of `slice_counts`."""
+    """Count a block's slice of the picks into its part of `slice_counts`."""
     threads, rounds, thread = config.threads, config.rounds, T.get_thread_binding()
-    num_slices, num_columns = slice_counts.shape
+    num_columns = num_columns_of(num_experts)
     counts = T.alloc_shared((MAX_EXPERTS,), "int32")
     held = T.alloc_local((rounds,), "int32")
     first, size = T.alloc_var("int32"), T.alloc_var("int32")
-    first, size = slice_of(topk_idx, block, num_slices)
-    for chunk in once(T.max(1, T.ceildiv(size, threads * rounds))):
-        hold_picks(topk_idx, first, size, chunk, num_experts, held, rounds, threads)
-        if chunk == 0:
-            clear(counts, num_columns, threads)
-            T.sync_threads()
-        for i in T.unroll(rounds):
-            if held[i] >= 0:
-                T.atomic_add(counts[held[i]], 1)
-    T.sync_threads()
+    first, size = slice_of(topk_idx, block, num_slices_of(slice_counts, num_experts))
+    count_picks(topk_idx, first, size, num_experts, counts, held, rounds, threads)
     for i in once(T.ceildiv(num_columns, threads)):
         if i * threads + thread < num_columns:
-            slice_counts[block, i * threads + thread] = counts[i * threads + thread]
+            slice_counts[block * num_columns + i * threads + thread] = counts[i * threads + thread]
 
 
 @T.macro
@@ -149,7 +149,8 @@ def place(
 ) -> None:
     """Give a block's picks their positions; leave the picks and the first position of each expert to all threads."""
     threads, rounds, warps, thread = config.threads, config.rounds, config.threads // WARP, T.get_thread_binding()
-    (num_slices, num_columns), num_experts = slice_counts.shape, by_expert[0].shape[0]
+    num_experts = by_expert[0].shape[0]
+    num_slices, num_columns = num_slices_of(slice_counts, num_experts), num_columns_of(num_experts)
     mine = T.alloc_shared((MAX_EXPERTS,), "int32")
     bases = T.alloc_shared((MAX_EXPERTS,), "int32")
     slots = T.alloc_shared((MAX_EXPERTS + 1,), "int32")
@@ -159,16 +160,21 @@ def place(
     held, ranks = T.alloc_local((rounds,), "int32"), T.alloc_local((rounds,), "int32")
     first, size = T.alloc_var("int32"), T.alloc_var("int32")
     first, size = slice_of(topk_idx, block, num_slices)
+    if slice_counts.shape[0] == 0:
+        count_picks(topk_idx, first, size, num_experts, totals, held, rounds, threads)
     for chunk in once(T.max(1, T.ceildiv(size, threads * rounds))):
         if chunk > 0:
             T.sync_threads()
         hold_picks(topk_idx, first, size, chunk, num_experts, held, rounds, threads)
         clear(cursors, num_experts * warps, threads)
         if chunk == 0:
-            clear(totals, num_columns, threads)
             clear(bases, num_columns, threads)
-            T.sync_threads()
-            add_slices(slice_counts, block, bases, totals, config.batch, threads)
+            if slice_counts.shape[0] > 0:
+                clear(totals, num_columns, threads)
+                T.sync_threads()
+                add_slices(slice_counts, num_experts, block, bases, totals, config.batch, threads)
+            else:
+                T.sync_threads()
         else:
             T.sync_threads()
         rank_picks(cursors, num_experts, held, ranks, rounds)

@@ -67,23 +67,25 @@ def get_fused_mapping(
     room = num_expanded_tokens or (num_picks + (alignment - 1) * num_experts) // alignment * alignment
     if room + alignment * num_experts > _INT32_MAX:
         raise ArgumentError(f"topk_idx asks for {room} positions; expected less than 2^31", argument="topk_idx")
-    int32 = {"dtype": torch.int32, "device": topk_idx.device}
-    # Three tensors in one allocation: an allocation costs the host more than a view.
-    by_position = torch.empty(3, room, **int32).unbind()
-    by_expert = torch.empty(3, num_experts, **int32).unbind()
-    by_pick = torch.empty(num_tokens, num_topk, **int32)
+    num_slices = min(_MAX_SLICES, -(-num_picks // _SLICE))
+    num_slice_counts = num_slices * (-(-num_experts // 4) * 4) if num_slices > 1 else 0
+    # Seven tensors in one allocation: another costs the host more than a view.
+    slice_counts, *tensors = topk_idx.new_empty(
+        num_slice_counts + 3 * (room + num_experts), dtype=torch.int32
+    ).unsafe_split_with_sizes((num_slice_counts, room, room, room, num_experts, num_experts, num_experts))
+    by_position, by_expert = tensors[:3], tensors[3:]
+    by_pick = topk_idx.new_empty(num_tokens, num_topk, dtype=torch.int32)
     if num_picks:
-        num_slices = min(_MAX_SLICES, -(-num_picks // _SLICE))
-        scratch = torch.empty(num_slices, -(-num_experts // 4) * 4, **int32)
-        _KERNELS[topk_idx.device, get_pdl()](topk_idx, scratch, *by_position, by_pick, *by_expert, alignment)
+        _KERNELS[topk_idx.device, get_pdl()](topk_idx, slice_counts, *by_position, by_pick, *by_expert, alignment)
     else:
-        for tensors, value in ((by_position, -1), (by_expert, 0)):
-            for tensor in tensors:
-                tensor.fill_(value)
+        for tensor in by_position:
+            tensor.fill_(-1)
+        for tensor in by_expert:
+            tensor.fill_(0)
     sizes: list[int] = []
     if not num_expanded_tokens and not force_no_sync:
         sizes = by_expert[2].tolist()
-        by_position = tuple(tensor[: sum(sizes)] for tensor in by_position)
+        by_position = [tensor[: sum(sizes)] for tensor in by_position]
     elif checked_mode() and num_expanded_tokens:
         _check_room(by_expert[1], room)
     return (*by_position, by_pick, *by_expert, sizes)  # type: ignore[return-value]

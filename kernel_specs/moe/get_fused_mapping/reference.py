@@ -63,17 +63,21 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
     generator = torch.Generator().manual_seed(seed)
     for num_tokens, num_topk, num_experts, alignment, num_slices, room in (
         (1, 1, 1, 1, 1, 1),
+        (1, 1, 1, 1, 0, 1),
         (333, 8, 256, 128, 2, 0),
         (300, 8, 250, 128, 1, 0),
+        (300, 8, 250, 128, 0, 0),
         (400, 6, 1024, 64, 3, 0),
         (65, 9, 5, 16, 7, 0),
         (70, 8, 72, 3, 64, 0),
+        (33, 4, 2, 8, 0, 0),
+        (33, 4, 2, 8, 0, 60),
         (33, 4, 2, 8, 1, 60),  # too little room
     ):
         size = room or num_tokens * num_topk + (alignment - 1) * num_experts + 5
         yield {
             "topk_idx": torch.randint(-2, num_experts + 2, (num_tokens, num_topk), generator=generator),
-            "slice_counts": _poison(num_slices, -(-num_experts // 4) * 4),
+            "slice_counts": _poison(num_slices * -(-num_experts // 4) * 4),
             **{name: _poison(size) for name in ("pos_to_expert", "pos_to_token", "pos_to_token_topk")},
             "token_topk_to_pos": _poison(num_tokens, num_topk),
             **{name: _poison(num_experts) for name in ("expert_start", "expert_end", "num_tokens_per_expert")},
@@ -86,10 +90,11 @@ def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict
     names = [name for name in args if name not in ("topk_idx", "slice_counts", "alignment")]
     num_experts, num_positions = args["expert_start"].numel(), args["pos_to_expert"].numel()
     tensors = _mapping(args["topk_idx"], num_experts, num_positions, args["alignment"])
-    num_slices, num_columns = args["slice_counts"].shape
-    counts = partial_counts(args["topk_idx"].flatten(), num_slices, num_experts)
+    num_columns = -(-num_experts // 4) * 4
+    num_slices = args["slice_counts"].numel() // num_columns
+    counts = partial_counts(args["topk_idx"], num_slices, num_experts).view(num_slices, num_experts)
     counts = torch.nn.functional.pad(counts, (0, num_columns - num_experts))
-    return {"slice_counts": counts, **dict(zip(names, tensors, strict=True))}
+    return {"slice_counts": counts.flatten(), **dict(zip(names, tensors, strict=True))}
 
 
 def _poison(*shape: int) -> torch.Tensor:

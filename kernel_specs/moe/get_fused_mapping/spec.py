@@ -33,11 +33,11 @@ def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
         ),
         TensorArg(
             "slice_counts",
-            ("num_slices", "num_columns"),
+            ("num_slice_counts",),
             DType.INT32,
             Role.OUT,
             alignment_bytes=16,
-            doc="scratch: how often slices of the picks name each expert; 0 in columns past the last",
+            doc="scratch: how often each slice of the picks names each expert, 0 for those past the last",
         ),
         _out("pos_to_expert", ("num_positions",), "expert of each position, -1 for padding"),
         _out("pos_to_token", ("num_positions",), "its token"),
@@ -72,8 +72,9 @@ SPEC = KernelSpec(
         VarAxis("num_topk", "picks a token"),
         VarAxis("num_experts", "at most 1024"),
         VarAxis("num_positions", "room; picks whose position is past it get none"),
-        VarAxis("num_slices", "rows of scratch memory"),
-        VarAxis("num_columns", "num_experts rounded up to a multiple of 4"),
+        VarAxis(
+            "num_slice_counts", "for each slice num_experts rounded up to a multiple of 4, or 0 to sort without slices"
+        ),
     ),
     specialize=_specialize,
     arguments=_arguments,

@@ -6,7 +6,7 @@ import torch
 
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, checked_mode
-from kernel_specs.moe._counting import num_slices
+from kernel_specs.moe._indices import as_rows, check_number, room_for_partial_counts
 from kernel_specs.moe.group_count.spec import SPEC
 from tkc.errors import ArgumentError
 from tkc.runtime import KernelTable
@@ -36,11 +36,11 @@ def group_count(group_idx: torch.Tensor, num_groups: int) -> torch.Tensor:
         )
     if num_groups < 1:
         raise ArgumentError(f"num_groups is {num_groups}; expected at least 1", argument="num_groups")
-    if not group_idx.numel():
+    if not check_number("group_idx", group_idx):
         return torch.zeros(num_groups, dtype=torch.int32, device=group_idx.device)
     if checked_mode():
         check_range("group_idx", group_idx, -1, num_groups)
     counts = group_idx.new_empty(num_groups, dtype=torch.int32)
-    scratch = group_idx.new_empty(num_slices(group_idx.numel()), num_groups, dtype=torch.int32)
-    _KERNELS[group_idx.device, get_pdl()](group_idx.view(-1), scratch, counts)
+    partial_counts = room_for_partial_counts(group_idx, num_groups)
+    _KERNELS[group_idx.device, get_pdl()](as_rows(group_idx), partial_counts, counts)
     return counts

@@ -17,24 +17,36 @@ def group_count(group_idx: torch.Tensor, num_groups: int) -> torch.Tensor:
 
 
 def partial_counts(group_idx: torch.Tensor, num_slices: int, num_groups: int) -> torch.Tensor:
-    """The counts of equal slices, ``[num_slices, num_groups]``."""
-    size = -(-group_idx.numel() // num_slices)
-    slices = [group_idx[i * size : (i + 1) * size] for i in range(num_slices)]
-    return torch.stack([group_count(one, num_groups) for one in slices])
+    """The counts of equal slices of all indices, one slice after the other."""
+    indices = group_idx.flatten()
+    size = -(-indices.numel() // max(1, num_slices))
+    slices = [indices[i * size : (i + 1) * size] for i in range(num_slices)]
+    return torch.cat([torch.empty(0, dtype=torch.int32), *(group_count(one, num_groups) for one in slices)])
 
 
 def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, object]]:
     """Give launch arguments that cover the edges of what the kernel serves; outputs are poisoned."""
     generator = torch.Generator().manual_seed(seed)
-    for num_indices, num_slices, num_groups in ((1, 1, 1), (2600, 2, 256), (999, 9, 5000), (77, 3, 33)):
+    for shape, num_slices, num_groups in (
+        ((1, 1), 1, 1),
+        ((1, 1), 0, 3),
+        ((325, 8), 2, 256),
+        ((333, 3), 9, 5000),
+        ((333, 3), 0, 5000),
+        ((11, 7), 3, 33),
+        ((1025, 1), 0, 32),
+    ):
         yield {
-            "group_idx": torch.randint(-2, num_groups + 2, (num_indices,), generator=generator),
-            "partial_counts": torch.full((num_slices, num_groups), -7, dtype=torch.int32),
+            "group_idx": torch.randint(-2, num_groups + 2, shape, generator=generator),
+            "partial_counts": torch.full((num_slices * num_groups,), -7, dtype=torch.int32),
             "counts": torch.full((num_groups,), -7, dtype=torch.int32),
         }
 
 
 def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """The right value of each output of a launch with `args`."""
-    parts = partial_counts(args["group_idx"], *args["partial_counts"].shape)
-    return {"partial_counts": parts, "counts": parts.sum(0, dtype=torch.int32)}
+    group_idx, num_groups = args["group_idx"], args["counts"].numel()
+    return {
+        "partial_counts": partial_counts(group_idx, args["partial_counts"].numel() // num_groups, num_groups),
+        "counts": group_count(group_idx.flatten(), num_groups),
+    }

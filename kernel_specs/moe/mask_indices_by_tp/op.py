@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernel_specs.config import get_pdl
+from kernel_specs.moe._indices import as_rows, check_number
 from kernel_specs.moe.mask_indices_by_tp.spec import SPEC
 from tkc.errors import ArgumentError
 from tkc.runtime import KernelTable
@@ -44,8 +45,9 @@ def mask_indices_by_tp(
         raise ArgumentError(
             f"tp_rank is {tp_rank} of {num_tp_ranks}; expected 0 to num_tp_ranks - 1", argument="tp_rank"
         )
+    num_indices = check_number("indices", indices)
     masked = torch.empty_like(indices)
-    if indices.numel():
+    if num_indices:
         launch = _KERNELS[indices.device, get_pdl(), dtype]
-        launch(indices.view(-1), masked.view(-1), n // num_ep_ranks, num_tp_ranks, tp_rank)
+        launch(as_rows(indices), as_rows(masked), n // num_ep_ranks, num_tp_ranks, tp_rank)
     return masked

@@ -29,15 +29,15 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
     """Give launch arguments that cover the edges of what the kernel serves; outputs are poisoned."""
     generator = torch.Generator().manual_seed(seed)
     dtype = getattr(torch, specialization["dtype"])
-    for num_indices, limit, experts_per_rank, num_tp_ranks, tp_rank in (
-        (300, 256, 8, 2, 1),
-        (257, 72, 9, 4, 3),
-        (1, 3, 1, 1, 0),
-        (99, torch.iinfo(dtype).max, 5, 8, 2),
+    for shape, limit, experts_per_rank, num_tp_ranks, tp_rank in (
+        ((300, 1), 256, 8, 2, 1),
+        ((1, 257), 72, 9, 4, 3),
+        ((1, 1), 3, 1, 1, 0),
+        ((33, 3), torch.iinfo(dtype).max, 5, 8, 2),
     ):
         yield {
-            "indices": torch.randint(-3, limit, (num_indices,), generator=generator).to(dtype),
-            "masked": torch.full((num_indices,), 0x7F7F7F7F, dtype=dtype),
+            "indices": torch.randint(-3, limit, shape, generator=generator).to(dtype),
+            "masked": torch.full(shape, 0x7F7F7F7F, dtype=dtype),
             "experts_per_rank": experts_per_rank,
             "num_tp_ranks": num_tp_ranks,
             "tp_rank": tp_rank,

@@ -28,10 +28,12 @@ def _specialize(dtype: str = "int64") -> Params:
 def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
     dtype = DType(specialization.str("dtype"))
     return (
-        TensorArg("indices", ("num_indices",), dtype, alignment_bytes=dtype.size_bytes, doc="physical experts"),
+        TensorArg(
+            "indices", ("num_rows", "num_columns"), dtype, alignment_bytes=dtype.size_bytes, doc="physical experts"
+        ),
         TensorArg(
             "masked",
-            ("num_indices",),
+            ("num_rows", "num_columns"),
             dtype,
             Role.OUT,
             alignment_bytes=dtype.size_bytes,
@@ -57,7 +59,7 @@ SPEC = KernelSpec(
         "v - (v / (s r)) (s - 1) r, integer divisions"
     ),
     const=(ConstAxis("dtype", DTYPES, "element type of the indices"),),
-    var=(VarAxis("num_indices", "at least 1"),),
+    var=(VarAxis("num_rows", "at least 1"), VarAxis("num_columns", "at least 1")),
     specialize=_specialize,
     arguments=_arguments,
     grid=_grid,

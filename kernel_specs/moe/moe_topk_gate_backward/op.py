@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
+from kernel_specs._absent import absent
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, check_shape, check_together, checked_mode
 from kernel_specs.moe._routing import BUCKET_OF, MAX_EXPERTS, MAX_TOPK
@@ -57,14 +56,14 @@ def moe_topk_gate_backward(
     if out is None:
         out = scores.new_empty(num_tokens, num_experts)
     if num_tokens:
-        no_mask, no_sums = _absent(scores.device)
-        _KERNELS[scores.device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
+        device = scores.device
+        _KERNELS[device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
             scores,
             topk_idx,
             topk_weights,
             grad_topk_weights,
-            no_mask if mask is None else mask,
-            no_sums if grad_scores_sum is None else grad_scores_sum,
+            absent(device, torch.bool) if mask is None else mask,
+            absent(device, torch.float32, 2) if grad_scores_sum is None else grad_scores_sum,
             out,
             num_tokens // num_sums if num_sums else 1,
             routed_scaling_factor,
@@ -99,8 +98,3 @@ def _num_sums(mask: torch.Tensor, grad_scores_sum: torch.Tensor, scores: torch.T
         )
     check_shape("grad_scores_sum", grad_scores_sum, num_sums, num_experts)
     return num_sums
-
-
-@functools.cache
-def _absent(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty(0, dtype=torch.bool, device=device), torch.empty(0, 1, device=device)

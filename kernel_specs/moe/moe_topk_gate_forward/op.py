@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernel_specs.moe._gate import launch_gate, num_shared_slots
+from kernel_specs.moe._gate import GateOptions, launch_gate, num_shared_slots
 
 __all__ = ["moe_topk_gate", "moe_topk_gate_forward"]
 
@@ -69,18 +69,18 @@ def moe_topk_gate_forward(
         scoring_func,
         ep_rank,
         routed_scaling_factor,
-        {
-            "mask": mask,
-            "bias": bias,
-            "image_bias": image_bias,
-            "image_token_mask": image_token_mask,
-            "fix_routing_mask": fix_routing_mask,
-            "force_random": force_random,
-            "to_physical_map": to_physical_map,
-            "logical_count": logical_count,
-            "unmapped_topk_idx": unmapped_topk_idx,
-            "scores": scores,
-        },
+        GateOptions(
+            bias,
+            image_bias,
+            image_token_mask,
+            mask,
+            fix_routing_mask,
+            force_random,
+            to_physical_map,
+            logical_count,
+            unmapped_topk_idx,
+            scores,
+        ),
         out=out,
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
+from kernel_specs._absent import absent
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, check_shape, checked_mode
 from kernel_specs.moe.reduce_fused.spec import SPEC
@@ -75,13 +74,12 @@ def reduce_fused(
         out = data.new_empty(num_tokens, hidden, dtype=torch.float8_e4m3fn if to_e4m3 else None)
     if num_tokens and hidden:
         device = data.device
-        no_vector, no_matrix = _absent(device)
         _KERNELS[device, get_pdl(), dtype, to_e4m3](
             data,
-            no_vector if x_sf is None else x_sf,
-            no_matrix if topk_weights is None else topk_weights,
+            absent(device, torch.float32) if x_sf is None else x_sf,
+            absent(device, torch.float32, 2) if topk_weights is None else topk_weights,
             token_topk_to_pos,
-            no_vector if sf is None else sf,
+            absent(device, torch.float32) if sf is None else sf,
             out,
         )
     return out
@@ -95,8 +93,3 @@ def _check_format(fp8_format: str, sf: torch.Tensor | None, num_tokens: int) -> 
             raise ArgumentError("sf is given without fp8_format; it scales results in e4m3 alone", argument="sf")
         if sf.shape not in {(1,), (num_tokens,)}:
             raise ArgumentError(f"sf has shape {list(sf.shape)}; expected [1] or {[num_tokens]}", argument="sf")
-
-
-@functools.cache
-def _absent(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty(0, device=device), torch.empty(0, 1, device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernel_specs.moe._gate import launch_gate, num_shared_slots
+from kernel_specs.moe._gate import GateOptions, launch_gate, num_shared_slots
 from kernel_specs.moe._routing import MAX_GROUPS
 from tkc.errors import ArgumentError
 
@@ -64,14 +64,14 @@ def top2_sum_gate(
         scoring_func,
         ep_rank,
         routed_scaling_factor,
-        {
-            "mask": mask,
-            "bias": bias,
-            "fix_routing_mask": fix_routing_mask,
-            "to_physical_map": to_physical_map,
-            "logical_count": logical_count,
-            "unmapped_topk_idx": unmapped_topk_idx,
-        },
+        GateOptions(
+            bias=bias,
+            mask=mask,
+            fix_routing_mask=fix_routing_mask,
+            to_physical_map=to_physical_map,
+            logical_count=logical_count,
+            unmapped_topk_idx=unmapped_topk_idx,
+        ),
         groups=(num_groups, num_topk_groups) if num_groups != num_topk_groups else (0, 0),
         tp=_tensor_parallel(num_physical, num_ep_ranks, tp_rank, num_tp_ranks),
         in_order=True,

@@ -11,26 +11,23 @@ from tkc.model import Specialization, Target
 
 def build(specialization: Specialization, target: Target) -> Any:
     """Give the program."""
-    num_tokens, num_experts = T.dynamic("num_tokens"), T.dynamic("num_experts")
+    num_tokens, num_groups, group_size = T.dynamic("num_tokens"), T.dynamic("num_groups"), T.dynamic("group_size")
     num_topk_groups = T.dynamic("num_topk_groups")
 
     @T.prim_func
     def topk_sum_and_topk_group_idx(
-        scores: T.Tensor[(num_tokens, num_experts), "float32"],
+        scores: T.Tensor[(num_tokens, num_groups, group_size), "float32"],
         group_idx: T.Tensor[(num_tokens, num_topk_groups), "int64"],
-        num_groups: T.int32,
         num_topk_sum: T.int32,
     ):
         with T.Kernel(num_tokens) as token:
             values = T.alloc_local((MAX_GROUPS,), "float32")
-            size = T.alloc_var("int32")
-            size = T.truncdiv(num_experts, num_groups)
             for group in T.serial(num_groups):
                 best, second = T.alloc_var("float32"), T.alloc_var("float32")
                 best, second = -T.infinity("float32"), -T.infinity("float32")
-                for i in T.serial(size):
+                for i in T.serial(group_size):
                     value = T.alloc_var("float32")
-                    value = scores[token, group * size + i]
+                    value = scores[token, group, i]
                     if value > best:
                         second = best
                         best = value

@@ -22,14 +22,13 @@ _WARPS = 4
 def build(specialization: Specialization, target: Target) -> Any:
     """Give the program for up to ``max_experts`` experts."""
     chunks, pdl = Chunks(specialization.int("max_experts")), has_pdl(target)
-    num_tokens, num_experts = T.dynamic("num_tokens"), T.dynamic("num_experts")
+    num_tokens, num_groups, group_size = T.dynamic("num_tokens"), T.dynamic("num_groups"), T.dynamic("group_size")
     num_topk_groups = T.dynamic("num_topk_groups")
 
     @T.prim_func
     def topk_sum_and_topk_group_idx(
-        scores: T.Tensor[(num_tokens, num_experts), "float32"],
+        scores: T.Tensor[(num_tokens, num_groups, group_size), "float32"],
         group_idx: T.Tensor[(num_tokens, num_topk_groups), "int64"],
-        num_groups: T.int32,
         num_topk_sum: T.int32,
     ):
         with T.Kernel(T.ceildiv(num_tokens, _WARPS), threads=_WARPS * WARP) as block:
@@ -41,9 +40,10 @@ def build(specialization: Specialization, target: Target) -> Any:
             token = T.min(block * _WARPS + warp, num_tokens - 1)
             if pdl:
                 T.pdl_sync()
-            load_row(scores, token, num_experts, chunks, keys, warp, lane)
+            rows = T.view(scores, (num_tokens, num_groups * group_size))
+            load_row(rows, token, num_groups * group_size, chunks, keys, warp, lane)
             T.sync_warp()
-            place = rank_of_group(chunks, keys, warp, lane, num_experts, num_groups, num_topk_sum - 1)
+            place = rank_of_group(chunks, keys, warp, lane, num_groups * group_size, num_groups, num_topk_sum - 1)
             bits = lane_bits(num_groups)
             if lane & ((1 << bits) - 1) == 0 and lane >> bits < num_groups and place < num_topk_groups:
                 group_idx[token, place] = T.cast(lane >> bits, "int64")

@@ -50,5 +50,5 @@ def topk_sum_and_topk_group_idx(scores: torch.Tensor, num_topk_sum: int, num_top
     group_idx = scores.new_empty(num_tokens, num_topk_groups, dtype=torch.int64)
     if num_tokens:
         launch = _KERNELS[scores.device, get_pdl(), BUCKET_OF[num_groups * size]]
-        launch(scores.view(num_tokens, -1), group_idx, num_groups, num_topk_sum)
+        launch(scores, group_idx, num_topk_sum)
     return group_idx

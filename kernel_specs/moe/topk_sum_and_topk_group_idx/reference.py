@@ -31,7 +31,7 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
         (2, 1, room, 1, 2),
         (6, 17, 2, 17, 1),
     ):
-        shape = (num_tokens, num_groups * size)
+        shape = (num_tokens, num_groups, size)
         for scores in (
             torch.randn(shape, generator=generator),
             torch.randint(-2, 3, shape, generator=generator).float(),
@@ -40,12 +40,11 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
             yield {
                 "scores": scores,
                 "group_idx": torch.full((num_tokens, num_topk_groups), 0x7F7F7F7F7F7F7F7F),
-                "num_groups": num_groups,
                 "num_topk_sum": num_topk_sum,
             }
 
 
 def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """The right value of each output of a launch with `args`."""
-    grouped = args["scores"].view(len(args["scores"]), args["num_groups"], -1)
-    return {"group_idx": topk_sum_and_topk_group_idx(grouped, args["num_topk_sum"], args["group_idx"].shape[1])}
+    num_topk_groups = args["group_idx"].shape[1]
+    return {"group_idx": topk_sum_and_topk_group_idx(args["scores"], args["num_topk_sum"], num_topk_groups)}

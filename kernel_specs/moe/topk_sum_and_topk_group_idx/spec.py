@@ -27,7 +27,11 @@ def _specialize(num_experts: int) -> Params:
 def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
     return (
         TensorArg(
-            "scores", ("num_tokens", "num_experts"), DType.FLOAT32, alignment_bytes=4, doc="of experts, group by group"
+            "scores",
+            ("num_tokens", "num_groups", "group_size"),
+            DType.FLOAT32,
+            alignment_bytes=4,
+            doc="of experts, group by group",
         ),
         TensorArg(
             "group_idx",
@@ -37,7 +41,6 @@ def _arguments(specialization: Specialization) -> tuple[Arg, ...]:
             alignment_bytes=8,
             doc="best groups, best first; the smaller index wins a tie",
         ),
-        ScalarArg("num_groups", DType.INT32, "of equal size, 1 to 32"),
         ScalarArg("num_topk_sum", DType.INT32, "scores that make a group's value: its best, or its two best"),
     )
 
@@ -54,7 +57,8 @@ SPEC = KernelSpec(
     const=(ConstAxis("max_experts", EXPERT_BUCKETS, EXPERT_BUCKET_WHY),),
     var=(
         VarAxis("num_tokens", "tokens, at least 1"),
-        VarAxis("num_experts", "experts, at most max_experts"),
+        VarAxis("num_groups", "of experts, 1 to 32"),
+        VarAxis("group_size", "experts of a group; those of all groups are at most max_experts"),
         VarAxis("num_topk_groups", "groups to give, at most num_groups"),
     ),
     specialize=_specialize,

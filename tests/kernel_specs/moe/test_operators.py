@@ -112,6 +112,10 @@ def test_columns_of_scale_factors_begin_at_16_bytes_and_own_their_padding(num_po
 def test_counting_operators_are_what_the_references_say() -> None:
     topk_idx = torch.randint(-1, 20, (700, 7), generator=torch.Generator().manual_seed(9))
     assert torch.equal(moe.group_count(topk_idx, 20), reference.group_count(topk_idx.flatten(), 20))
+    assert torch.equal(moe.group_count(topk_idx.flatten(), 20), reference.group_count(topk_idx.flatten(), 20))
+    many = torch.randint(-1, 20, (700, 3))  # enough for several slices
+    assert torch.equal(moe.group_count(many, 20), reference.group_count(many.flatten(), 20))
+    assert torch.equal(moe.aux_fi(many, 20, 3), reference.aux_fi(many, 20, 3))
     assert torch.equal(moe.aux_fi(topk_idx, 20, 7), reference.aux_fi(topk_idx, 20, 7))
     assert moe.aux_fi(topk_idx[:0], 20, 7).tolist() == [0.0] * 20
     masked = moe.mask_indices_by_tp(topk_idx, 20, 5, 1, 2)
@@ -125,6 +129,8 @@ def test_counting_operators_are_what_the_references_say() -> None:
         picked = moe.topk_sum_and_topk_group_idx(scores, num_sum, 3)
         assert torch.equal(picked, reference.topk_sum_and_topk_group_idx(scores, num_sum, 3))
 
+
+_MORE_THAN_INT32 = torch.empty(2**16, 2**15, dtype=torch.int64, device="meta")
 
 REFUSED: list[tuple[Callable[[], object], str, str]] = [
     (lambda: _gate(scoring_func="sigmoyd"), "scoring_func", "Did you mean 'sigmoid'"),
@@ -142,6 +148,9 @@ REFUSED: list[tuple[Callable[[], object], str, str]] = [
     (lambda: _top2(num_topk=9, num_topk_groups=1), "num_topk", "1 groups of 8 experts"),
     (lambda: _top2(tp_rank=2, num_tp_ranks=2), "tp_rank", "expected 0"),
     (lambda: moe.group_count(torch.zeros(2, 2, dtype=torch.int64), 0), "num_groups", "at least 1"),
+    (lambda: moe.group_count(_MORE_THAN_INT32, 8), "group_idx", r"less than 2\^31"),
+    (lambda: moe.aux_fi(_MORE_THAN_INT32, 8, 1), "topk_idx", r"less than 2\^31"),
+    (lambda: moe.mask_indices_by_tp(_MORE_THAN_INT32, 8, 1, 0, 1), "indices", r"less than 2\^31"),
     (lambda: moe.get_fused_mapping(torch.zeros(2, 2, dtype=torch.int64), 1025, 0, 8), "num_experts", "1 to 1024"),
     (lambda: moe.get_fused_mapping(torch.zeros(2, 2, dtype=torch.int64), 8, 0, 0), "alignment", "at least 1"),
     (lambda: moe.reduce_fused(LOGITS, None, torch.zeros(2, 2).int(), "e5m2"), "fp8_format", "e4m3"),
