@@ -14,6 +14,7 @@ import pytest
 from tkc.compiler import Unit, lower
 from tkc.compiler.stages import DEVICE_SOURCE
 from tkc.errors import CompileError, SpecError
+from tkc.model import Specialization, Target
 from tkc.registry import CatalogEntry
 
 MakeUnit = Callable[..., Unit]
@@ -95,6 +96,47 @@ def test_facts_say_how_to_launch(unit: MakeUnit, tmp_path: Path) -> None:
     assert kinds["x"] == kinds["out"] == ("pointer", 16)
     assert kinds["factor"] == ("float32", 1)
     assert kinds["bias"] == kinds["num_rows"] == kinds["stride_x"] == ("int32", 1)
+
+
+def copy_by_views(specialization: Specialization, target: Target) -> object:
+    """As `scale`, but the element at hand is taken from views of one name."""
+    import tilelang.language as T
+
+    width, dtype = specialization.int("width"), specialization.str("dtype")
+    rows = T.dynamic("num_rows")
+
+    @T.macro
+    def at(tensor: object, place: object) -> object:
+        flat = T.Tensor((rows * width,), dtype, data=tensor.data)  # type: ignore[attr-defined]
+        return flat[place]
+
+    @T.prim_func
+    def scale(
+        x: T.Tensor[(rows, width), dtype],
+        out: T.Tensor[(rows, width), dtype],
+        factor: T.float32,
+        bias: T.int32,
+    ):
+        with T.Kernel(rows, threads=width) as row:
+            place = row * width + T.get_thread_binding()
+            flat = T.view(out, (rows * width,))
+            flat[place] = at(x, place) + at(out, place) + T.cast(factor + bias, dtype)
+
+    return scale
+
+
+def test_the_address_of_a_viewed_tensor_keeps_its_name_and_alignment(
+    unit: MakeUnit, with_variant: Callable[..., None], tmp_path: Path
+) -> None:
+    with_variant(copy_by_views)
+    output = lower(unit("sm90"), tmp_path)
+    (kernel,) = output.facts["kernels"]
+    alignments = {argument["name"]: argument["alignment_bytes"] for argument in kernel["args"]}
+    assert alignments["x"] == alignments["out"] == 16 and "flat" not in alignments
+    host = (tmp_path / "host.c").read_text()
+    assert "flat" not in host
+    for name in ("x", "out"):
+        assert f"input {name} data pointer is misaligned; expected: a multiple of 16 bytes" in host
 
 
 @pytest.mark.parametrize("target", TARGETS)

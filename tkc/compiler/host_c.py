@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tkc.errors import CompileError
 from tkc.model import Arg, TensorArg
 
 
 def correct(text: str, function: str, arguments: Iterable[Arg]) -> str:
-    """Give `text`, the host C of `function`, with its argument checks corrected."""
+    """Give `text`, the host C of `function`, with its argument checks corrected.
+
+    Raises CompileError if the address of an argument, whose alignment must be checked, cannot be found.
+    """
     text = _say_expected_first(text)
     text = _take_tensors_alone(text)
     text = _refuse_what_int32_cannot_hold(text, function)
@@ -108,4 +112,12 @@ def _check_alignment(text: str, function: str, argument: TensorArg) -> str:
         "    return -1;\n  }\n"
     )
     declaration = re.compile(rf"^  void\* {argument.name} = \(.*\);\n", re.MULTILINE)
-    return declaration.sub(lambda match: match[0] + check, text, count=1)
+    checked, found = declaration.subn(lambda match: match[0] + check, text, count=1)
+    if not found:
+        raise CompileError(
+            f"the host code of {function} declares no address of argument `{argument.name}`, so that its alignment "
+            f"would not be checked; expected `void* {argument.name}`. Is this TileLang newer than tkc knows?",
+            action=function,
+            stage="lower",
+        )
+    return checked

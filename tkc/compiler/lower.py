@@ -59,7 +59,20 @@ def _trace(unit: Unit) -> Any:
         raise ToolchainError("tilelang is missing; install it: pip install 'tilelang-tkc[build]'") from error
     traced = variant.build(unit.specialization, unit.target)
     _check_parameters(unit, traced)
+    _name_addresses(traced)
     return traced
+
+
+def _name_addresses(traced: Any) -> None:
+    """Call each tensor's address by the tensor's name again, by which alignment is checked and errors speak.
+
+    A variable that holds a view of a tensor, as in ``flat = T.view(x, …)``, gives its name to the address of ``x``.
+    """
+    from tilelang import tvm
+
+    for buffer in traced.buffer_map.values():
+        if buffer.data.name != buffer.name:
+            tvm.script.ir_builder.IRBuilder.name(buffer.name, buffer)
 
 
 def _check_parameters(unit: Unit, traced: Any) -> None:
