@@ -33,8 +33,3 @@ def check_number(name: str, indices: torch.Tensor) -> int:
             f"{name} has {num_indices} entries; expected less than 2^31. Pass parts of it", argument=name
         )
     return num_indices
-
-
-def as_rows(indices: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor as a matrix; a matrix as it is, because a view takes the host a microsecond."""
-    return indices if indices.dim() == 2 else indices.view(1, -1)

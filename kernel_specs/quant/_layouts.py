@@ -34,6 +34,6 @@ def sf_rows(rows: int, kind: str, column_major: bool) -> int:
 def empty_sf(shape: tuple[int, int], kind: str, column_major: bool, device: torch.device) -> torch.Tensor:
     """Uninitialised scale factors of this shape with their padding: slice the first ``shape[0]`` rows for users."""
     if not column_major:
-        return torch.empty(shape, dtype=_DTYPES[kind], device=device)
+        return torch.empty(*shape, dtype=_DTYPES[kind], device=device)
     rows = sf_rows(shape[0], kind, True)
     return torch.empty_strided((rows, shape[1]), (1, rows), dtype=_DTYPES[kind], device=device)

@@ -42,8 +42,9 @@ def plain_rows(x: torch.Tensor, multiple: int = 64) -> tuple[int, int]:
     """Rows and columns of an input that is not quantised. Raises ArgumentError unless it is 2-D and fits."""
     if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype not in PLAIN:
         raise ArgumentError(f"x is {_described(x)}; expected a 2-D tensor of bfloat16 or float32", argument="x")
-    _check_columns(x.shape[1], multiple)
-    return x.shape[0], x.shape[1]
+    rows, columns = x.shape
+    _check_columns(columns, multiple)
+    return rows, columns
 
 
 def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int = 64) -> tuple[int, int, str]:
@@ -65,7 +66,9 @@ def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int 
             f"x_block_size is {block!r}; a quantised x needs (rows, columns) that share a scale factor",
             argument="x_block_size",
         )
-    rows, columns = data.shape[0], data.shape[1] * (2 if data.dtype == torch.int8 else 1)
+    rows, columns = data.shape
+    if data.dtype is torch.int8:
+        columns *= 2
     _check_columns(columns, multiple)
     kind = _SF_KINDS[sf.dtype]
     if sf.shape != (want := sf_shape(rows, columns, block, kind)):
@@ -79,8 +82,8 @@ def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int 
 
 def aligned_rows(x: torch.Tensor) -> torch.Tensor:
     """`x`, or a copy of it if its rows do not begin at multiples of 16 bytes from each other (below 2**31 elements)."""
-    stride = x.stride(0)
-    return x if stride * x.element_size() % 16 == 0 and stride < 1 << 31 and x.stride(1) == 1 else _copied(x)
+    stride, step = x.stride()
+    return x if stride * x.itemsize % 16 == 0 and stride < 1 << 31 and step == 1 else _copied(x)
 
 
 def _copied(x: torch.Tensor) -> torch.Tensor:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from kernel_specs._matrices import as_matrix
 from kernel_specs.config import get_pdl
 from kernel_specs.moe._checks import check_range, checked_mode
-from kernel_specs.moe._indices import as_rows, check_number, room_for_partial_counts
+from kernel_specs.moe._indices import check_number, room_for_partial_counts
 from kernel_specs.moe.group_count.spec import SPEC
 from tkc.errors import ArgumentError
 from tkc.runtime import KernelTable
@@ -42,5 +43,5 @@ def group_count(group_idx: torch.Tensor, num_groups: int) -> torch.Tensor:
         check_range("group_idx", group_idx, -1, num_groups)
     counts = group_idx.new_empty(num_groups, dtype=torch.int32)
     partial_counts = room_for_partial_counts(group_idx, num_groups)
-    _KERNELS[group_idx.device, get_pdl()](as_rows(group_idx), partial_counts, counts)
+    _KERNELS[group_idx.device, get_pdl()](as_matrix(group_idx), partial_counts, counts)
     return counts

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from kernel_specs._matrices import as_matrix
 from kernel_specs.config import get_pdl
-from kernel_specs.moe._indices import as_rows, check_number
+from kernel_specs.moe._indices import check_number
 from kernel_specs.moe.mask_indices_by_tp.spec import SPEC
 from tkc.errors import ArgumentError
 from tkc.runtime import KernelTable
@@ -49,5 +50,5 @@ def mask_indices_by_tp(
     masked = torch.empty_like(indices)
     if num_indices:
         launch = _KERNELS[indices.device, get_pdl(), dtype]
-        launch(as_rows(indices), as_rows(masked), n // num_ep_ranks, num_tp_ranks, tp_rank)
+        launch(as_matrix(indices), as_matrix(masked), n // num_ep_ranks, num_tp_ranks, tp_rank)
     return masked

@@ -19,10 +19,12 @@ def build(specialization: Specialization, target: Target) -> Any:
     x_dtype, y_dtype = specialization.str("x_dtype"), specialization.str("y_dtype")
     if specialization["stochastic"]:
         raise TargetError(f"{specialization}: target {target} has no stochastic rounding; cast without it")
-    numel = T.dynamic("numel", "int64")
+    num_rows, num_columns = T.dynamic("num_rows", "int64"), T.dynamic("num_columns", "int64")
+    numel = num_rows * num_columns
 
     @T.prim_func
-    def cast(x: T.Tensor[(numel,), x_dtype], y: T.Tensor[(numel,), y_dtype]):
+    def cast(x: T.Tensor[(num_rows, num_columns), x_dtype], y: T.Tensor[(num_rows, num_columns), y_dtype]):
+        elements, results = T.view(x, (numel,)), T.view(y, (numel,))
         num_chunks = T.ceildiv(numel, _CHUNK)
         num_blocks = T.cast(T.min(num_chunks, _MAX_BLOCKS), "int32")
         with T.Kernel(num_blocks) as block:
@@ -31,6 +33,6 @@ def build(specialization: Specialization, target: Target) -> Any:
                 with T.SimtVF(threads=_THREADS):
                     for i in T.Parallel(_CHUNK):
                         if start + i < numel:
-                            y[start + i] = T.cast(x[start + i], y_dtype)
+                            results[start + i] = T.cast(elements[start + i], y_dtype)
 
     return cast

@@ -41,10 +41,11 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     stochastic = bool(specialization["stochastic"])
     vector = max(4, config.wide_bytes // max(DType(x_dtype).size_bytes, DType(y_dtype).size_bytes))
     vectors, threads, pdl = config.vectors, config.threads, has_pdl(target)
-    numel = T.dynamic("numel", "int64")
+    num_rows, num_columns = T.dynamic("num_rows", "int64"), T.dynamic("num_columns", "int64")
+    numel = num_rows * num_columns
 
     @T.prim_func
-    def cast(x: T.Tensor[(numel,), x_dtype], y: T.Tensor[(numel,), y_dtype]):
+    def cast(x: T.Tensor[(num_rows, num_columns), x_dtype], y: T.Tensor[(num_rows, num_columns), y_dtype]):
         with T.Kernel(T.ceildiv(numel, threads * vectors * vector), threads=threads) as block:
             first = T.alloc_var("int64")  # of the thread's vectors; they are `threads` vectors apart
             first = T.cast(block, "int64") * (threads * vectors) + T.get_thread_binding()
@@ -54,14 +55,14 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             if pdl:
                 T.pdl_sync()
             for u in T.unroll(vectors):
-                _load(x, aligned, first + u * threads, raw, u)
+                _load(T.view(x, (numel,)), aligned, first + u * threads, raw, u)
             for u in T.unroll(vectors):
                 if stochastic:
                     _round_stochastically(raw, cooked, u, first + u * threads)
                 else:
                     for v in T.vectorized(vector):
                         cooked[u, v] = T.cast(raw[u, v], y_dtype)
-                _store(y, aligned, first + u * threads, cooked, u)
+                _store(T.view(y, (numel,)), aligned, first + u * threads, cooked, u)
             if pdl:
                 T.pdl_trigger()
 

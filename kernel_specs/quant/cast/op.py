@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernel_specs._matrices import as_matrix
 from kernel_specs.config import get_pdl
 from kernel_specs.quant.cast.spec import DTYPES, SPEC, STOCHASTIC
 from tkc.errors import ArgumentError
@@ -40,10 +41,9 @@ def cast(x: torch.Tensor, dtype: torch.dtype, stochastic_rounding: bool = False)
         )
     if x.dtype == dtype:
         return x.clone()
-    y = torch.empty(x.shape, dtype=dtype, device=x.device)
+    y = torch.empty_like(x, dtype=dtype)
     if x.numel():
-        flat = (x, y) if x.dim() == 1 else (x.view(-1), y.view(-1))
-        _KERNELS[x.device, get_pdl(), *names, bool(stochastic_rounding)](*flat)
+        _KERNELS[x.device, get_pdl(), *names, bool(stochastic_rounding)](as_matrix(x), as_matrix(y))
     return y
 
 

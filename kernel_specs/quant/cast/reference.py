@@ -41,14 +41,16 @@ def samples(specialization: Mapping[str, Any], seed: int) -> Iterator[dict[str, 
     generator = torch.Generator().manual_seed(seed)
     x_dtype, y_dtype = (getattr(torch, specialization[name]) for name in ("x_dtype", "y_dtype"))
     widens = torch.finfo(x_dtype).bits < torch.finfo(y_dtype).bits
-    for numel, offset in ((4, 0), (1, 0), (2049, 0), (261, 1)):
+    for num_rows, num_columns, offset in ((1, 4, 0), (1, 1, 0), (3, 683, 0), (9, 29, 1)):
         if specialization["stochastic"]:
-            numel, offset = (numel + 3) // 4 * 4, 0
+            num_columns, offset = (num_columns + 3) // 4 * 4, 0
+        numel = num_rows * num_columns
         wide = ref.random_values(1, numel, generator, infinities=True)[0]
         wide *= 2.0 ** torch.randint(-120, 120, (numel,), generator=generator)
         if widens:  # the bits of a widened NaN are the hardware's own affair
             wide = torch.nan_to_num(wide)
-        yield {"x": _at(rounded(wide, x_dtype), offset), "y": _at(_poisoned(numel, y_dtype), offset)}
+        flat = {"x": _at(rounded(wide, x_dtype), offset), "y": _at(_poisoned(numel, y_dtype), offset)}
+        yield {name: tensor.view(num_rows, num_columns) for name, tensor in flat.items()}
 
 
 def expected(specialization: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -22,11 +22,14 @@ def specialize(*, x_dtype: str, y_dtype: str, stochastic: bool = False) -> Param
     return {"x_dtype": x_dtype, "y_dtype": y_dtype, "stochastic": stochastic}
 
 
+_SHAPE = ("num_rows", "num_columns")
+
+
 def arguments(specialization: Specialization) -> tuple[TensorArg, ...]:
     x_dtype, y_dtype = DType(specialization.str("x_dtype")), DType(specialization.str("y_dtype"))
     return (
-        TensorArg("x", ("numel",), x_dtype, alignment_bytes=x_dtype.size_bytes, doc="what to cast, flat"),
-        TensorArg("y", ("numel",), y_dtype, Role.OUT, alignment_bytes=y_dtype.size_bytes, doc="flat"),
+        TensorArg("x", _SHAPE, x_dtype, alignment_bytes=x_dtype.size_bytes, doc="what to cast"),
+        TensorArg("y", _SHAPE, y_dtype, Role.OUT, alignment_bytes=y_dtype.size_bytes, doc="it in another dtype"),
     )
 
 
@@ -49,7 +52,7 @@ SPEC = KernelSpec(
         ConstAxis("y_dtype", DTYPES, "element type of the stores, and the instruction that rounds"),
         ConstAxis("stochastic", (False, True), "another rounding of every element"),
     ),
-    var=(VarAxis("numel", "elements, more than 2**31 too; 0 launches nothing"),),
+    var=(VarAxis("num_rows", "0 launches nothing"), VarAxis("num_columns", "more than 2**31 elements in all, too")),
     specialize=specialize,
     arguments=arguments,
     grid=grid,

@@ -83,7 +83,7 @@ def per_token_cast(
             kernel(data, quantised, sf, _options.clamp_of(fmt, kind))
         else:
             kernel(data, x_sf, quantised, sf, *x_block_size, _options.clamp_of(fmt, kind))
-    return quantised, sf if len(sf) == num_tokens else sf[:num_tokens]
+    return quantised, sf if sf.shape[0] == num_tokens else sf[:num_tokens]
 
 
 def per_token_cast_with_sf_only(
@@ -120,7 +120,7 @@ def per_token_cast_with_sf_only(
             x.device, get_pdl(), "sf_only", PLAIN[x.dtype], "none", RUN, fmt, num_per_channels, kind, False
         ]
         kernel(rows, sf, _options.clamp_of(fmt, kind))
-    return sf if len(sf) == num_tokens else sf[:num_tokens]
+    return sf if sf.shape[0] == num_tokens else sf[:num_tokens]
 
 
 def per_token_cast_with_precomputed_sf(
@@ -168,8 +168,8 @@ def per_token_cast_with_precomputed_sf(
 
 def _empty(fmt: str, num_tokens: int, hidden: int, device: torch.device) -> torch.Tensor:
     if fmt == "e4m3":
-        return torch.empty((num_tokens, hidden), dtype=torch.float8_e4m3fn, device=device)
-    return torch.empty((num_tokens, hidden // 2), dtype=torch.int8, device=device)
+        return torch.empty(num_tokens, hidden, dtype=torch.float8_e4m3fn, device=device)
+    return torch.empty(num_tokens, hidden // 2, dtype=torch.int8, device=device)
 
 
 def _check_data(data: torch.Tensor, argument: str) -> None:

@@ -29,7 +29,7 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     if x.dim() != 2:
         raise ArgumentError(f"x has shape {tuple(x.shape)}; expected a matrix [M, N]", argument="x")
     num_rows, num_columns = x.shape
-    out = x.new_empty((num_columns, num_rows))
+    out = x.new_empty(num_columns, num_rows)
     if out.numel():
         _launch(x.unsqueeze(0), out.unsqueeze(0))
     return out
@@ -50,7 +50,7 @@ def batched_transpose(x: torch.Tensor) -> torch.Tensor:
     if x.dim() != 3:
         raise ArgumentError(f"x has shape {tuple(x.shape)}; expected [B, M, N]", argument="x")
     num_batches, num_rows, num_columns = x.shape
-    out = x.new_empty((num_batches, num_columns, num_rows))
+    out = x.new_empty(num_batches, num_columns, num_rows)
     if out.numel():
         _launch(x, out)
     return out
