@@ -4,11 +4,12 @@ from typing import Any
 
 import tilelang.cpu.language as T
 
+from kernel_specs.moe._histogram_cpu import count
 from tkc.model import Specialization, Target
 
 
 def build(specialization: Specialization, target: Target) -> Any:
-    """Give the program: indices are counted, those of each slice too if there are partial counts, and scaled."""
+    """Give the program: indices are counted, then the counts are scaled."""
     num_rows, num_columns = T.dynamic("num_rows"), T.dynamic("num_columns")
     num_partial_counts, num_experts = T.dynamic("num_partial_counts"), T.dynamic("num_experts")
 
@@ -21,24 +22,7 @@ def build(specialization: Specialization, target: Target) -> Any:
     ):
         with T.Kernel(1) as _:
             counts = T.Tensor((num_experts,), "int32", fi.data)
-            num_slices, size = T.alloc_var("int32"), T.alloc_var("int32")
-            num_slices = T.max(1, T.truncdiv(num_partial_counts, num_experts))
-            size = T.truncdiv(num_rows * num_columns + num_slices - 1, num_slices)
-            for expert in T.serial(num_experts):
-                counts[expert] = 0
-            for i in T.serial(num_partial_counts):
-                partial_counts[i] = 0
-            for row in T.serial(num_rows):
-                for column in T.serial(num_columns):
-                    given = T.alloc_var("int64")
-                    given = topk_idx[row, column]
-                    if given >= T.int64(0) and given < T.cast(num_experts, "int64"):
-                        expert, place = T.alloc_var("int32"), T.alloc_var("int32")
-                        expert = T.cast(given, "int32")
-                        counts[expert] = counts[expert] + 1
-                        if num_partial_counts > 0:
-                            place = T.truncdiv(row * num_columns + column, size) * num_experts + expert
-                            partial_counts[place] = partial_counts[place] + 1
+            count(topk_idx, partial_counts, counts)
             for expert in T.serial(num_experts):
                 scaled = T.cast(T.cast(counts[expert], "int64") * T.cast(num_experts, "int64"), "float32")
                 fi[expert] = scaled / T.cast(divisor, "float32")

@@ -10,18 +10,16 @@ from kernel_specs.moe._routing import MAX_GROUPS, MAX_TOPK, REPLICA_STRIDE
 from kernel_specs.moe._scoring import score
 from kernel_specs.moe._selection import CROSSED_OUT, WARP, rank_key
 from kernel_specs.moe._weights import EPSILON, HALVES
+from kernel_specs.moe.moe_topk_gate_forward._program import axes, flag, program, to_tp_rank
 from tkc.model import Specialization, Target
 
 
 def build(specialization: Specialization, target: Target) -> Any:
     """Give the program for up to ``max_experts`` experts and one scoring function."""
     max_experts, scoring = specialization.int("max_experts"), specialization.str("scoring_func")
-    names = "num_tokens num_experts num_slots num_biases num_image_biases num_image_flags num_masked num_fixed "
-    names += "num_random num_mapped num_replicas num_unmapped num_unmapped_topk num_scored num_scores"
-    size = {name: T.dynamic(name) for name in names.split()}
+    size = axes()
     num_tokens, num_experts, num_slots = size["num_tokens"], size["num_experts"], size["num_slots"]
-    num_mapped, unmapped_shape = size["num_mapped"], (size["num_unmapped"], size["num_unmapped_topk"])
-    logits_stride, unmapped_stride = T.dynamic("logits_stride", "int64"), T.dynamic("unmapped_stride", "int64")
+    num_mapped = size["num_mapped"]
 
     @T.macro
     def rank(logits, bias, image_bias, scores, token, is_image, keys, sums):
@@ -124,17 +122,6 @@ def build(specialization: Specialization, target: Target) -> Any:
         return physical
 
     @T.macro
-    def to_tp_rank(expert, experts_per_rank, num_tp_ranks, tp_rank):
-        index = T.alloc_var("int32")
-        index = expert
-        if experts_per_rank > 0 and expert >= 0:
-            index = -1
-            if T.truncmod(T.truncdiv(expert, experts_per_rank), num_tp_ranks) == tp_rank:
-                index = expert - tp_rank * experts_per_rank
-                index -= T.truncdiv(index, experts_per_rank * num_tp_ranks) * (experts_per_rank * (num_tp_ranks - 1))
-        return index
-
-    @T.macro
     def draw(logical_count, token, slots, weights, num_shared, ep_rank):
         population = T.alloc_var("int32")
         population = num_experts + num_shared
@@ -162,30 +149,30 @@ def build(specialization: Specialization, target: Target) -> Any:
                 if j > owner and pending[j] != 0:
                     candidates[j] = candidates[j] + 1
 
-    @T.prim_func
-    def moe_topk_gate_forward(
-        logits: T.StridedTensor[(num_tokens, num_experts), (logits_stride, 1), "float32"],
-        bias: T.Tensor[(size["num_biases"],), "float32"],
-        image_bias: T.Tensor[(size["num_image_biases"],), "float32"],
-        image_token_mask: T.Tensor[(size["num_image_flags"],), "bool"],
-        mask: T.Tensor[(size["num_masked"],), "bool"],
-        fix_routing_mask: T.Tensor[(size["num_fixed"],), "bool"],
-        force_random: T.Tensor[(size["num_random"],), "bool"],
-        to_physical_map: T.Tensor[(num_mapped, size["num_replicas"]), "int32"],
-        logical_count: T.Tensor[(num_mapped,), "int32"],
-        unmapped_topk_idx: T.StridedTensor[unmapped_shape, (unmapped_stride, 1), "int64"],
-        scores: T.Tensor[(size["num_scored"], size["num_scores"]), "float32"],
-        topk_idx: T.Tensor[(num_tokens, num_slots), "int64"],
-        topk_weights: T.Tensor[(num_tokens, num_slots), "float32"],
-        num_topk: T.int32,
-        num_groups: T.int32,
-        num_topk_groups: T.int32,
-        ep_rank: T.int32,
-        experts_per_rank: T.int32,
-        num_tp_ranks: T.int32,
-        tp_rank: T.int32,
-        in_order: T.int32,
-        routed_scaling_factor: T.float32,
+    @T.macro
+    def route(
+        logits,
+        bias,
+        image_bias,
+        image_token_mask,
+        mask,
+        fix_routing_mask,
+        force_random,
+        to_physical_map,
+        logical_count,
+        unmapped_topk_idx,
+        scores,
+        topk_idx,
+        topk_weights,
+        num_topk,
+        num_groups,
+        num_topk_groups,
+        ep_rank,
+        experts_per_rank,
+        num_tp_ranks,
+        tp_rank,
+        in_order,
+        routed_scaling_factor,
     ):
         with T.Kernel(num_tokens) as token:
             keys = T.alloc_local((max_experts,), "int32")
@@ -234,14 +221,4 @@ def build(specialization: Specialization, target: Target) -> Any:
                 for j in T.serial(T.min(num_topk, size["num_unmapped_topk"])):
                     unmapped_topk_idx[token, j] = T.cast(experts[j], "int64")
 
-    return moe_topk_gate_forward
-
-
-@T.macro
-def flag(flags: Any, token: Any, absent: int) -> Any:
-    """A token's flag as 0 or 1, `absent` if there are none."""
-    value = T.alloc_var("int32")
-    value = absent
-    if token < flags.shape[0]:
-        value = T.cast(flags[token], "int32")
-    return value
+    return program(size, route)

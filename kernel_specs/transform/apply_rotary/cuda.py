@@ -12,6 +12,7 @@ from typing import Any
 import tilelang.language as T
 
 from kernel_specs._cuda import has_pdl
+from kernel_specs.transform.apply_rotary._program import Axes, program
 from tkc.model import DType, Specialization, Target
 
 _VECTOR_BYTES = 16
@@ -42,17 +43,10 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
     width = _VECTOR_BYTES // size_bytes
     heads, threads, pdl = config.heads, config.threads, has_pdl(target)
 
-    num_batches, num_tokens, head_dim = T.dynamic("num_batches"), T.dynamic("num_tokens"), T.dynamic("head_dim")
-    num_query_heads, num_key_heads = T.dynamic("num_query_heads"), T.dynamic("num_key_heads")
-    num_positions, cache_stride = T.dynamic("num_positions"), T.dynamic("cache_stride", "int64")
-    query_strides = tuple(T.dynamic(f"query_stride_{of}", "int64") for of in ("batch", "token", "head"))
-    key_strides = tuple(T.dynamic(f"key_stride_{of}", "int64") for of in ("batch", "token", "head"))
-    index_strides = tuple(T.dynamic(f"positions_stride_{of}", "int64") for of in ("batch", "token"))
-
-    Query = T.StridedTensor[(num_batches, num_tokens, num_query_heads, head_dim), (*query_strides, 1), dtype]
-    Key = T.StridedTensor[(num_batches, num_tokens, num_key_heads, head_dim), (*key_strides, 1), dtype]
-    Cache = T.StridedTensor[(num_positions, head_dim), (cache_stride, 1), "float32"]
-    Positions = T.StridedTensor[(num_batches, num_tokens), index_strides, index_dtype or "int32"]
+    axes = Axes()
+    num_batches, num_tokens, head_dim = axes.num_batches, axes.num_tokens, axes.head_dim
+    num_query_heads, num_key_heads = axes.num_query_heads, axes.num_key_heads
+    num_positions, cache_stride = axes.num_positions, axes.cache_stride
 
     def num_blocks(num_heads: Any) -> Any:
         chunks = T.ceildiv(head_dim, 2 * width)
@@ -147,34 +141,7 @@ def build(specialization: Specialization, target: Target, config: Config = DEFAU
             if pdl:
                 T.pdl_trigger()
 
-    if index_dtype is None:
-
-        @T.prim_func
-        def apply_rotary(
-            query: Query,
-            key: Key,
-            cos_sin_cache: Cache,
-            rotate_key: T.int32,
-            sine_sign: T.float32,
-            seqlen_offset: T.int64,
-        ):
-            rotate_both(query, key, cos_sin_cache, None, rotate_key, sine_sign, seqlen_offset)
-
-    else:
-
-        @T.prim_func
-        def apply_rotary(
-            query: Query,
-            key: Key,
-            cos_sin_cache: Cache,
-            positions: Positions,
-            rotate_key: T.int32,
-            sine_sign: T.float32,
-            seqlen_offset: T.int64,
-        ):
-            rotate_both(query, key, cos_sin_cache, positions, rotate_key, sine_sign, seqlen_offset)
-
-    return apply_rotary
+    return program(specialization, axes, rotate_both)
 
 
 def _address(element: Any) -> Any:
