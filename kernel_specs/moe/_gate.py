@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,21 +33,6 @@ class GateOptions(NamedTuple):
     logical_count: torch.Tensor | None = None
     unmapped_topk_idx: torch.Tensor | None = None
     scores: torch.Tensor | None = None
-
-
-_PAIRS = (("image_bias", "image_token_mask"), ("to_physical_map", "logical_count"))
-_SHAPES = {
-    "mask": "T",
-    "bias": "E",
-    "image_bias": "E",
-    "image_token_mask": "T",
-    "fix_routing_mask": "T",
-    "force_random": "T",
-    "logical_count": "E + S",
-    "unmapped_topk_idx": "T, K",
-    "scores": "T, E",
-}
-"""T tokens, E experts, K picks, S shared experts."""
 
 
 def launch_gate(
@@ -86,14 +71,13 @@ def launch_gate(
         raise _impossible(num_topk, num_experts, num_shared)
     if not 0 <= ep_rank <= _INT32_MAX:
         raise ArgumentError(f"ep_rank is {ep_rank}; expected 0 to {_INT32_MAX}", argument="ep_rank")
-    device, given = logits.device, _NOTHING_GIVEN
+    device = logits.device
     passed = _absent(device)
     if [tensor for tensor in options if tensor is not None]:
-        given = {name: tensor for name, tensor in zip(options._fields, options, strict=True) if tensor is not None}
-        _check_given(given, num_tokens, num_experts, num_topk, num_shared)
-        passed = tuple(passed[i] if tensor is None else tensor for i, tensor in enumerate(options))
+        _check_given(options, num_tokens, num_experts, num_topk, num_shared)
+        passed = [passed[i] if tensor is None else tensor for i, tensor in enumerate(options)]
     if checked_mode():
-        _check_values(logits, given, num_slots)
+        _check_values(logits, options, num_slots)
     topk_idx, topk_weights = _outputs(logits, num_slots, out)
     if num_tokens:
         _KERNELS[device, get_pdl(), BUCKET_OF[num_experts], scoring_func](
@@ -111,9 +95,6 @@ def launch_gate(
     return topk_idx, topk_weights
 
 
-_NOTHING_GIVEN: Mapping[str, torch.Tensor] = {}
-
-
 def num_shared_slots(use_shared_as_routed: bool, num_shared_experts: int) -> int:
     """Slots of shared experts. Raises ArgumentError unless they are at least one where they are asked for."""
     if not use_shared_as_routed:
@@ -127,7 +108,7 @@ def num_shared_slots(use_shared_as_routed: bool, num_shared_experts: int) -> int
 
 
 @functools.cache
-def _absent(device: torch.device) -> tuple[Any, ...]:
+def _absent(device: torch.device) -> Sequence[Any]:
     """What stands for everything that a call may leave out, in the order of the launch."""
     arguments = {argument.name: argument for argument in SPEC.arguments(SPEC.bind(num_experts=1, num_topk=1))}
     return tuple(
@@ -147,26 +128,23 @@ def _impossible(num_topk: int, num_experts: int, num_shared: int) -> ArgumentErr
     )
 
 
-def _check_given(
-    given: Mapping[str, torch.Tensor], num_tokens: int, num_experts: int, num_topk: int, num_shared: int
-) -> None:
+def _check_given(options: GateOptions, num_tokens: int, num_experts: int, num_topk: int, num_shared: int) -> None:
     """Shapes of the tensors that a call may leave out, and which of them need each other."""
-    shapes = {
-        "T": (num_tokens,),
-        "E": (num_experts,),
-        "E + S": (num_experts + num_shared,),
-        "T, K": (num_tokens, num_topk),
-        "T, E": (num_tokens, num_experts),
-    }
-    for name, tensor in given.items():
-        if name == "to_physical_map":
+    expert, token = (num_experts,), (num_tokens,)
+    logical, pick, score = (num_experts + num_shared,), (num_tokens, num_topk), (num_tokens, num_experts)
+    shapes = (expert, expert, token, token, token, token, None, logical, pick, score)
+    for i, tensor in enumerate(options):
+        if tensor is None:
+            continue
+        if (shape := shapes[i]) is None:
             _check_map(tensor, num_experts + num_shared)
-        elif tensor.shape != shapes[_SHAPES[name]]:
-            check_shape(name, tensor, *shapes[_SHAPES[name]])
-    for first, second in _PAIRS:
-        if (first in given) is not (second in given):
-            check_together(**{name: given.get(name) for name in (first, second)})
-    if "fix_routing_mask" in given and "unmapped_topk_idx" not in given:
+        elif tensor.shape != shape:
+            check_shape(options._fields[i], tensor, *shape)
+    if (options.image_bias is None) is not (options.image_token_mask is None):
+        check_together(image_bias=options.image_bias, image_token_mask=options.image_token_mask)
+    if (options.to_physical_map is None) is not (options.logical_count is None):
+        check_together(to_physical_map=options.to_physical_map, logical_count=options.logical_count)
+    if options.fix_routing_mask is not None and options.unmapped_topk_idx is None:
         raise ArgumentError(
             "fix_routing_mask is given but unmapped_topk_idx, which holds the fixed picks, is None",
             argument="unmapped_topk_idx",
@@ -182,22 +160,22 @@ def _check_map(to_physical_map: torch.Tensor, num_logical: int) -> None:
         )
 
 
-def _check_values(logits: torch.Tensor, given: Mapping[str, torch.Tensor], num_slots: int) -> None:
+def _check_values(logits: torch.Tensor, options: GateOptions, num_slots: int) -> None:
     """Checked mode: what only the device knows."""
-    for name, values in {"logits": logits, **given}.items():
-        if name in {"logits", "bias", "image_bias"}:
+    for name, values in {"logits": logits, "bias": options.bias, "image_bias": options.image_bias}.items():
+        if values is not None:
             check_finite(name, values)
-    if "logical_count" in given:
-        counts = given["logical_count"]
-        check_range("logical_count", counts, 1, given["to_physical_map"].shape[1] + 1)
-        if "force_random" in given and (total := int(counts.sum())) < num_slots:
+    counts, replicas, picks = options.logical_count, options.to_physical_map, options.unmapped_topk_idx
+    if counts is not None and replicas is not None:
+        check_range("logical_count", counts, 1, replicas.shape[1] + 1)
+        if options.force_random is not None and (total := int(counts.sum())) < num_slots:
             raise ArgumentError(
                 f"logical_count adds up to {total} physical experts; random routing needs {num_slots}",
                 argument="logical_count",
             )
-    if "fix_routing_mask" in given:
-        picks = given["unmapped_topk_idx"].where(given["fix_routing_mask"][:, None], 0)
-        check_range("unmapped_topk_idx", picks, 0, logits.shape[1])
+    if options.fix_routing_mask is not None and picks is not None:
+        fixed = picks.where(options.fix_routing_mask[:, None], 0)
+        check_range("unmapped_topk_idx", fixed, 0, logits.shape[1])
 
 
 def _outputs(
