@@ -16,10 +16,14 @@ _MAX_SLICES = 64
 _SLICE = 1024
 """Indices that are worth a slice."""
 
+_ROWS_AT_ONCE = 8
+"""Slices whose counts a block adds at once."""
+
 
 def room_for_partial_counts(indices: torch.Tensor, num_groups: int) -> Any:
     """Uninitialised counts for each slice that `indices` are counted in, whatever the device; none for one slice."""
-    num_slices = min(_MAX_SLICES, indices.numel() // _SLICE)
+    numbered = _INT32_MAX // num_groups - _ROWS_AT_ONCE  # slices whose counts int32 can number, and those after them
+    num_slices = min(_MAX_SLICES, indices.numel() // _SLICE, numbered)
     if num_slices < 2:
         return absent(indices.device, torch.int32)
     return indices.new_empty(num_slices * num_groups, dtype=torch.int32)

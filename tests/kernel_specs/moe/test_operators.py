@@ -9,6 +9,7 @@ import torch
 
 from kernel_specs import moe
 from kernel_specs import torch as reference
+from kernel_specs.moe._indices import room_for_partial_counts
 from tkc.errors import ArgumentError
 from tkc.runtime import dispatch
 
@@ -118,6 +119,7 @@ def test_counting_operators_are_what_the_references_say() -> None:
     assert torch.equal(moe.aux_fi(many, 20, 3), reference.aux_fi(many, 20, 3))
     assert torch.equal(moe.aux_fi(topk_idx, 20, 7), reference.aux_fi(topk_idx, 20, 7))
     assert moe.aux_fi(topk_idx[:0], 20, 7).tolist() == [0.0] * 20
+    assert int(moe.group_count(topk_idx, 2**20).sum()) == int((topk_idx >= 0).sum())
     masked = moe.mask_indices_by_tp(topk_idx, 20, 5, 1, 2)
     assert torch.equal(masked, reference.mask_indices_by_tp(topk_idx, 20, 5, 1, 2))
     ours, theirs = topk_idx.clone(), topk_idx.clone()
@@ -210,3 +212,12 @@ def _replicas(count: int) -> dict[str, torch.Tensor]:
 def _same(ours: tuple[torch.Tensor, torch.Tensor], theirs: tuple[torch.Tensor, torch.Tensor]) -> None:
     assert torch.equal(ours[0], theirs[0])
     assert torch.allclose(ours[1], theirs[1], rtol=4e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_groups", [1, 33, 2**24, 2**26, 2**30, 2**31 - 1])
+def test_partial_counts_of_many_groups_stay_below_int32(num_groups: int) -> None:
+    """A block numbers the counts of up to eight slices after the last one, too."""
+    indices = torch.empty(2**10, 2**10, dtype=torch.int64, device="meta")
+    room = room_for_partial_counts(indices, num_groups).shape[0]
+    assert (room % num_groups == 0 and room + 8 * num_groups < 2**31) or room == 0
+    assert room == 64 * num_groups or num_groups > 2**24
