@@ -60,6 +60,23 @@ def test_launches_inside_a_cuda_graph(scores: torch.Tensor) -> None:
         assert torch.equal(picked, scores.sort(dim=-1, descending=True, stable=True).indices[:, :8])
 
 
+def test_the_first_call_after_a_warm_up_may_be_inside_a_capture(scores: torch.Tensor) -> None:
+    """What stands for the arguments that a call leaves out is made at the first call, whichever that is."""
+    from kernel_specs.moe import group_count, moe_topk_gate_forward
+
+    tkc.warmup("deepseek-v3", device="cuda:0", progress=False)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        topk_idx, _ = moe_topk_gate_forward(scores, 8, False, 0, 1.0, 0, "sigmoid")
+        counts = group_count(topk_idx, 256)
+    for _ in range(3):
+        scores.normal_()
+        graph.replay()
+        want = scores.sigmoid().sort(dim=-1, descending=True, stable=True).indices[:, :8]
+        assert torch.equal(topk_idx, want)
+        assert torch.equal(counts, torch.bincount(want.flatten(), minlength=256).int())
+
+
 def test_loading_inside_a_capture_is_refused_and_the_capture_lives(scores: torch.Tensor) -> None:
     """F1: a module loaded during capture ended a serving engine after 29 hours."""
     from kernel_specs.moe import topk_gate
