@@ -54,10 +54,7 @@ FORMATS = {
 
 
 def codes(tensor: Any) -> Any:
-    """Another view of `tensor`, with unsigned integers of its element size in place of narrow floats.
-
-    Use the result where it is made: a variable would lend the tensor its name, in every message about it.
-    """
+    """Another view of `tensor`, with unsigned integers of its element size in place of narrow floats."""
     dtype = FORMATS[str(tensor.dtype)].storage if str(tensor.dtype) in FORMATS else str(tensor.dtype)
     if not tensor.strides:
         return T.Tensor(tensor.shape, dtype, tensor.data)

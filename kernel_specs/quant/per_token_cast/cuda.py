@@ -104,10 +104,7 @@ def _inside(shares: Shares, plan: Plan, x: Any, row: Any, slot: Any) -> Any:
 
 
 def _words(data: Any) -> Any:
-    """The rows of a tensor of bytes as words of eight e2m1 or four e4m3; its row stride is a multiple of 16 bytes.
-
-    Use the result where it is made: a variable would lend the tensor its name, in every message about it.
-    """
+    """The rows of a tensor of bytes as words of eight e2m1 or four e4m3; its row stride is a multiple of 16 bytes."""
     shape, strides = (data.shape[0], data.shape[1] // 4), (data.strides[0] // 16 * 4, 1)
     return T.StridedTensor(shape, strides, "uint32", data=data.data)
 
