@@ -52,10 +52,11 @@ def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int 
 
     Raises ArgumentError unless data and scale factors have legal dtypes and shapes that fit each other.
     """
-    if len(x) != 2 or not all(isinstance(part, torch.Tensor) and part.dim() == 2 for part in x):
+    data, sf = x if len(x) == 2 else (None, None)
+    if not (isinstance(data, torch.Tensor) and isinstance(sf, torch.Tensor) and data.dim() == sf.dim() == 2):
         raise ArgumentError("x is a tuple; expected (data, sf), two 2-D tensors", argument="x")
-    data, sf = x
-    if data.dtype not in QUANTISED or sf.dtype not in _SF_KINDS:
+    kind = _SF_KINDS.get(sf.dtype)
+    if data.dtype not in QUANTISED or kind is None:
         raise ArgumentError(
             f"x has data of {data.dtype} and scale factors of {sf.dtype}; expected float8_e4m3fn or int8 (pairs of "
             "e2m1), with scale factors of float32, float8_e4m3fn or int32 (packed UE8M0)",
@@ -70,7 +71,6 @@ def quantised_rows(x: QuantTensor, block: tuple[int, int] | None, multiple: int 
     if data.dtype is torch.int8:
         columns *= 2
     _check_columns(columns, multiple)
-    kind = _SF_KINDS[sf.dtype]
     if sf.shape != (want := sf_shape(rows, columns, block, kind)):
         raise ArgumentError(
             f"x has scale factors of shape {list(sf.shape)}; data [{rows}, {columns}] in blocks of {list(block)} has "
