@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -187,6 +186,8 @@ def _hits(
 
 
 def _fetch(missing: Sequence[Planned], store: Store, upstream: ActionSource) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     store.require_writable()
     with ThreadPoolExecutor(FETCHES, thread_name_prefix="tkc-fetch") as pool:
         list(pool.map(lambda item: upstream.fetch_action(item.action.key, item.request.key, store), missing))
